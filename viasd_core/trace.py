@@ -218,9 +218,7 @@ def summarise(
         "examined": examined,
         "rejection_rate": ratio(region_b + rewritten, examined),
         "region_c_share": ratio(region_c, examined),
-        "escalation_rate": ratio(
-            sum(row.full_forwards + row.settle_forwards > 0 for row in cycles), len(cycles)
-        ),
+        "escalation_rate": ratio(called, len(cycles)),
         "mean_committed": ratio(len(emitted), len(cycles)),
         "mixture": {
             "A": ratio(region_a, examined),
