@@ -93,7 +93,8 @@ def toy_model(
             if parameter.dim() > 1 or name.endswith(".bias"):
                 size = 3 * scale if name == "lm_head.weight" else scale
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * size)
-    return model.to(dtype).eval().requires_grad_(False)
+    model.to(dtype)  # type: ignore[arg-type]
+    return model.eval().requires_grad_(False)
 
 
 def perturbed(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:

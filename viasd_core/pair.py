@@ -1,12 +1,15 @@
-"""A verifier and what drafts for it."""
+"""A verifier and what drafts for it: load both, and refuse two whose token ids disagree."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .presets import DrafterSpec, Preset
-from .sources import LoadedModel
+from .errors import PairError
+from .presets import DrafterSpec, Preset, load_preset, parse_drafter
+from .sources import LoadedModel, load_model, parse_source, resolve
+
+SHOWN = 3  # differing ids named in a message
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,86 @@ class ModelPair:
     @cached_property
     def n_vocab(self) -> int:
         """Ids both models know: logits are sliced to this width, so that padding rows are never drawn."""
-        sizes = [self.verifier.n_vocab, max(self.verifier.tokenizer.get_vocab().values()) + 1]
+        sizes = [self.verifier.n_vocab, highest_id(self.verifier) + 1]
         if self.draft_model is not None:
             sizes.append(self.draft_model.n_vocab)
         return min(sizes)
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions both models were made for."""
+        return min(model.n_ctx for model in (self.verifier, self.draft_model) if model is not None)
+
+
+def load_pair(
+    preset: str | Preset,
+    *,
+    verifier: str | None = None,
+    drafter: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+) -> ModelPair:
+    """Load a preset's models; `verifier` (ID, PATH or FILE.gguf) and `drafter` (none, layer-skip, lookup, ID
+    or PATH) replace the preset's own.
+
+    dtype is auto, float32, bfloat16, float16 or float64; device auto, cpu or cuda. The loaded models are
+    shared and read-only. Raises SettingsError, SourceError, PairError.
+    """
+    preset = load_preset(preset) if isinstance(preset, str) else preset
+    if verifier is not None:
+        preset = replace(preset, verifier=parse_source(verifier))
+    if drafter is not None:
+        preset = replace(preset, drafter=parse_drafter(drafter))
+    target = load_model(resolve(preset.verifier), dtype, device)
+    draft = None
+    if preset.drafter.source is not None:
+        draft = load_model(resolve(preset.drafter.source), dtype, device)
+        check_vocabulary(target, draft)
+    return ModelPair(preset.name, target, preset.drafter, draft, preset)
+
+
+def highest_id(loaded: LoadedModel) -> int:
+    """The largest id that the tokenizer gives out; rows of the output head above it are padding."""
+    return max(loaded.tokenizer.get_vocab().values())
+
+
+def check_vocabulary(verifier: LoadedModel, drafter: LoadedModel) -> None:
+    """Refuse a drafter whose ids mean something else to the verifier. Raises PairError.
+
+    Output heads may differ in padding. Ids that only one tokenizer names are allowed (a base model lacks the
+    tokens its chat version adds), as long as the drafter's head reaches every id the verifier may draw:
+    cutting the verifier's row shorter would change its distribution. The drafter is fed the verifier's ids,
+    so of the drafter's own special tokens only a BOS put before every text matters.
+    """
+    ours, theirs = by_id(verifier), by_id(drafter)
+    differing = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] != theirs[index]]
+    names = f"verifier {verifier.identity['id']} and drafter {drafter.identity['id']}"
+    if differing:
+        shown = ", ".join(f"{index} is {ours[index]!r} and {theirs[index]!r}" for index in differing[:SHOWN])
+        raise PairError(
+            f"{names} do not share a vocabulary: {len(differing)} ids differ, first {shown}; "
+            "choose a drafter with the verifier's tokenizer"
+        )
+    highest = max(highest_id(verifier), *verifier.eos_ids)
+    if drafter.n_vocab <= highest:
+        raise PairError(
+            f"{names} do not share a vocabulary: the drafter ends at id {drafter.n_vocab - 1}, the verifier "
+            f"uses ids up to {highest}; choose a drafter with the verifier's tokenizer"
+        )
+    if opening(verifier) != opening(drafter):
+        raise PairError(
+            f"{names} open a text differently: the verifier puts {opening(verifier)} in front, the drafter "
+            f"{opening(drafter)}; choose a drafter with the verifier's tokenizer"
+        )
+
+
+def by_id(loaded: LoadedModel) -> dict[int, str]:
+    """Token of every id, added and special tokens included."""
+    return {index: token for token, index in loaded.tokenizer.get_vocab().items()}
+
+
+def opening(loaded: LoadedModel) -> list[int]:
+    """The ids the tokenizer puts before a text: its BOS, or nothing."""
+    whole = list(loaded.tokenizer("a").input_ids)
+    bare = list(loaded.tokenizer("a", add_special_tokens=False).input_ids)
+    return whole[: whole.index(bare[0])] if bare and bare[0] in whole else whole
