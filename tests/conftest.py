@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import toys
 
+import toys
 from viasd_core.pair import ModelPair
 
 
