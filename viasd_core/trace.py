@@ -134,7 +134,7 @@ class Trace:
         self.events.extend(event.events)
         self.finish = event.finish or self.finish
 
-    def _change(self, out_pos: int, **changes: Any) -> None:
+    def _change(self, out_pos: int, /, **changes: Any) -> None:
         index = self._emitted[out_pos]
         self.tokens[index] = replace(self.tokens[index], **changes)
 

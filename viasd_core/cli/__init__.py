@@ -1,0 +1,1 @@
+"""The command line: every module here that defines `add_parser` is one command of `python -m viasd_core`."""

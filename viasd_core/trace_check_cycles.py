@@ -1,0 +1,136 @@
+"""Checks of the cycle rows, of the draft trees and of the layer-mask search."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from .trace import CycleRow, TokenRow, Trace, TreeRow
+
+_COUNTS = (
+    "t_start_us", "gamma", "drafted", "region_a", "region_b", "region_c_accepted", "region_c_rejected",
+    "retracted", "draft_forwards", "slim_forwards", "full_forwards", "settle_forwards", "tree_nodes",
+    "kv_len", "n_q", "n_s", "debt",
+)  # fmt: skip
+
+
+def cycles_hold(trace: Trace) -> Iterator[str]:
+    """Cycles are numbered, ordered in time and bounded by gamma; what they commit is what the rows show."""
+    rows: dict[int, list[TokenRow]] = defaultdict(list)
+    for row in trace.tokens:
+        rows[row.cycle].append(row)
+    strict = bool(trace.run.get("settings", {}).get("strict"))
+    kv_len: int = trace.run.get("prompt_tokens", 0)
+    started = 0
+    for index, cycle in enumerate(trace.cycles):
+        where = f"cycle {cycle.cycle}"
+        kv_len += cycle.committed
+        if cycle.cycle != index:
+            yield f"{where}: expected cycle {index}; cycles are numbered from 0 without gaps"
+        if cycle.t_start_us < started:
+            yield f"{where}: starts at {cycle.t_start_us} us, before the cycle ahead of it"
+        if cycle.kv_len != kv_len:
+            yield f"{where}: kv_len is {cycle.kv_len}, prompt and committed tokens make {kv_len}"
+        started = cycle.t_start_us
+        for problem in (*_bounds(cycle), *_commits(cycle, rows[cycle.cycle], strict)):
+            yield f"{where}: {problem}"
+    strays = sorted({row.cycle for row in trace.tokens} - {cycle.cycle for cycle in trace.cycles})
+    if strays:
+        yield f"tokens.csv has rows of cycle {strays[0]}, which cycles.csv does not list"
+    taken_back = sum(row.verdict == "retracted" for row in trace.tokens)
+    recorded = sum(cycle.retracted for cycle in trace.cycles)
+    if taken_back != recorded:
+        yield f"cycles retracted {recorded} tokens, {taken_back} rows are marked so"
+
+
+def _bounds(cycle: CycleRow) -> Iterator[str]:
+    for name in _COUNTS:
+        if getattr(cycle, name) < 0:
+            yield f"{name} is {getattr(cycle, name)}, below 0"
+    for phase, spent in cycle.phase_us.items():
+        if spent < 0:
+            yield f"phase {phase} took {spent} us, below 0"
+    accepted = cycle.region_a + cycle.region_c_accepted
+    offered = max(cycle.drafted, cycle.tree_nodes)
+    if cycle.drafted > cycle.gamma:
+        yield f"drafted {cycle.drafted} tokens, more than gamma {cycle.gamma}"
+    if accepted > cycle.drafted:
+        yield f"accepted {accepted} of {cycle.drafted} drafted tokens"
+    if cycle.examined > offered:
+        yield f"examined {cycle.examined} of {offered} drafted tokens"
+    if cycle.region_c and not cycle.full_forwards + cycle.settle_forwards:
+        yield f"{cycle.region_c} tokens in region C, but the full verifier did not run"
+    cached = max(cycle.n_q, cycle.n_s)
+    if cached >= max(1, cycle.kv_len):
+        yield f"a verifier holds {cached} rows, but the last of {cycle.kv_len} tokens is never cached"
+
+
+def _commits(cycle: CycleRow, rows: list[TokenRow], strict: bool) -> Iterator[str]:
+    given = sum(row.emitted or row.verdict == "retracted" for row in rows)
+    if given - cycle.retracted != cycle.committed:
+        yield f"committed is {cycle.committed}, its rows make {given} new less {cycle.retracted} retracted"
+    if not strict and cycle.committed < 1:
+        yield f"committed {cycle.committed} tokens; every cycle commits at least one unless strict"
+    if not strict and cycle.retracted:
+        yield f"retracted {cycle.retracted} tokens; only strict takes tokens back"
+    if cycle.tree_nodes:
+        return
+    drafts = sum(row.source == "draft" for row in rows)
+    if drafts != cycle.drafted:
+        yield f"drafted is {cycle.drafted}, but tokens.csv has {drafts} draft rows"
+    drawn = {row.slot for row in rows if row.source != "draft"}
+    for row in rows:
+        if row.verdict == "rejected" and row.slot not in drawn:
+            yield f"the draft rejected at slot {row.slot} has no row that replaces it"
+
+
+def trees_hold(trace: Trace) -> Iterator[str]:
+    """Nodes hang together by depth, the best path is one path, and cycles count their nodes."""
+    trees: dict[int, dict[int, TreeRow]] = defaultdict(dict)
+    for row in trace.tree:
+        if row.node in trees[row.cycle]:
+            yield f"tree.csv: cycle {row.cycle} has node {row.node} twice"
+        trees[row.cycle][row.node] = row
+    for cycle in trace.cycles if trace.tree else ():
+        if cycle.tree_nodes != len(trees.get(cycle.cycle, {})):
+            found = len(trees.get(cycle.cycle, {}))
+            yield f"cycle {cycle.cycle}: tree_nodes is {cycle.tree_nodes}, tree.csv has {found}"
+    for number, nodes in trees.items():
+        for row in nodes.values():
+            for problem in _node_problems(row, nodes):
+                yield f"tree.csv: cycle {number}, node {row.node}: {problem}"
+        depths = Counter(row.depth for row in nodes.values() if row.on_best_path)
+        if any(count > 1 for count in depths.values()):
+            yield f"tree.csv: cycle {number} has two best paths"
+
+
+def _node_problems(row: TreeRow, nodes: dict[int, TreeRow]) -> Iterator[str]:
+    parent = nodes.get(row.parent)
+    if row.parent == -1:
+        if row.depth != 1:
+            yield f"depth is {row.depth}, a child of the anchor has depth 1"
+        return
+    if parent is None:
+        yield f"its parent {row.parent} is not in the tree"
+    elif row.depth != parent.depth + 1:
+        yield f"depth is {row.depth}, its parent's is {parent.depth}"
+    elif row.on_best_path and not parent.on_best_path:
+        yield "is on the best path, its parent is not"
+    elif row.accepted and not parent.accepted:
+        yield "is accepted, its parent is not"
+
+
+def masks_hold(trace: Trace) -> Iterator[str]:
+    """A search's best cost is the least so far, and its masks have the verifier's length."""
+    best = float("inf")
+    length = trace.run.get("n_layers")
+    wanted = "digits 0 or 1" if length is None else f"{length} digits 0 or 1"
+    for row in trace.dimr:
+        best = min(best, row.cost)
+        if row.best_cost != best:
+            yield f"dimr.csv: step {row.step} has best_cost {row.best_cost!r}, the least so far is {best!r}"
+        if set(row.mask) - {"0", "1"} or (length is not None and len(row.mask) != length):
+            yield f"dimr.csv: step {row.step} has the mask {row.mask!r}, expected {wanted}"
+    mask = trace.run.get("mask")
+    if mask and (set(mask) - {"0", "1"} or (length is not None and len(mask) != length)):
+        yield f"run.json: mask is {mask!r}, expected {wanted}"

@@ -1,0 +1,117 @@
+"""Checks of regions A, B and C, of the gate that chose them, and of the audit by the full verifier."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .settings import gate_thresholds
+from .trace import CycleRow, TokenRow, Trace
+
+EXACT = 1e-12  # thresholds are copied or subtracted from 1 once
+_TWO_TIER = ("sd", "lossy-sd")
+
+
+def regions_match_counts(trace: Trace) -> Iterator[str]:
+    """Counts taken at gate time equal the rows' regions, cycle by cycle; two tiers know region C only."""
+    rows = _by_cycle(trace)
+    method = trace.run.get("method")
+    for cycle in trace.cycles:
+        for problem in _count_problems(cycle, rows[cycle.cycle]):
+            yield f"cycle {cycle.cycle}: {problem}"
+        if method == "ar" and cycle.examined:
+            yield f"cycle {cycle.cycle}: plain decoding examined {cycle.examined} drafts"
+        if method in _TWO_TIER and cycle.region_a + cycle.region_b + cycle.slim_forwards:
+            yield f"cycle {cycle.cycle}: method {method} has no slim verifier, but the cycle used one"
+
+
+def _by_cycle(trace: Trace) -> dict[int, list[TokenRow]]:
+    rows: dict[int, list[TokenRow]] = defaultdict(list)
+    for row in trace.tokens:
+        rows[row.cycle].append(row)
+    return rows
+
+
+def _count_problems(cycle: CycleRow, rows: list[TokenRow]) -> Iterator[str]:
+    counted = {"A": cycle.region_a, "B": cycle.region_b, "C": cycle.region_c}
+    for region, count in counted.items():
+        found = sum(row.region == region for row in rows)
+        if found != count:
+            yield f"region {region} counts {count} tokens, its rows show {found}"
+    # A discarded row keeps its region but no longer tells whether the full verifier accepted it.
+    c_rows = [row.verdict for row in rows if row.region == "C"]
+    unknown = c_rows.count("discarded")
+    rejected = c_rows.count("rejected")
+    if not rejected <= cycle.region_c_rejected <= rejected + unknown:
+        yield f"region_c_rejected is {cycle.region_c_rejected}, its rows show {rejected}"
+    for verdict, limit in (
+        ("regenerated_slim", cycle.region_b),
+        ("rewritten_full", cycle.region_c_rejected),
+        ("bonus", 1),
+    ):
+        made = sum(row.verdict == verdict for row in rows)
+        if made > limit:
+            yield f"{made} {verdict} tokens, at most {limit} can be"
+
+
+def gate_decides_regions(trace: Trace) -> Iterator[str]:
+    """VIA-SD: recorded ratio and thresholds give the region: C iff r < thr2, else A iff r >= thr1, else B.
+
+    Without regeneration what would be B escalates to C; with after_escalation = q every draft behind the
+    first C of a cycle is C, whatever its ratio.
+    """
+    settings = trace.run.get("settings", {})
+    examined = [row for row in trace.tokens if row.region]
+    if trace.run.get("method") != "via-sd" or all(row.slim_ratio is None for row in examined):
+        return
+    cycles = {cycle.cycle: cycle for cycle in trace.cycles}
+    escalated: dict[int, int] = {}  # cycle -> slot of its first C
+    for row in examined:
+        if row.region == "C":
+            escalated[row.cycle] = min(row.slot, escalated.get(row.cycle, row.slot))
+    for row in examined:
+        where = f"cycle {row.cycle}, slot {row.slot}"
+        if row.slim_ratio is None or row.thr1 is None or row.thr2 is None:
+            yield f"{where}: an examined token lacks slim_ratio, thr1 or thr2"
+            continue
+        expected = _region(row.slim_ratio, row.thr1, row.thr2, settings.get("regenerate", True))
+        if settings.get("after_escalation") == "q" and row.slot > escalated.get(row.cycle, row.slot):
+            expected = "C"
+        if row.region != expected:
+            numbers = f"ratio {row.slim_ratio!r}, thresholds {row.thr1!r} and {row.thr2!r}"
+            yield f"{where}: region {row.region}, but {numbers} give {expected}"
+        yield from _threshold_problems(row, cycles.get(row.cycle), settings, where)
+
+
+def _region(ratio: float, thr1: float, thr2: float, regenerate: bool) -> str:
+    if ratio < thr2:
+        return "C"
+    if ratio >= thr1:
+        return "A"
+    return "B" if regenerate else "C"
+
+
+def _threshold_problems(
+    row: TokenRow, cycle: CycleRow | None, settings: Mapping[str, Any], where: str
+) -> Iterator[str]:
+    """The thresholds used are those of the cycle's alphas under the run's gate convention."""
+    if row.thr1 is None or row.thr2 is None or settings.get("core_thresholds") is not None:
+        return
+    if cycle is None or cycle.alpha1 is None or cycle.alpha2 is None:
+        return
+    thr1, thr2 = gate_thresholds(cycle.alpha1, cycle.alpha2, settings.get("gate", "direct"))
+    if abs(row.thr1 - thr1) > EXACT or abs(row.thr2 - thr2) > EXACT:
+        used = f"{row.thr1!r} and {row.thr2!r}"
+        yield f"{where}: thresholds {used} are not those of alpha1 and alpha2, {thr1!r} and {thr2!r}"
+
+
+def audit_is_complete(trace: Trace) -> Iterator[str]:
+    """A finished VIA-SD run with its final audit on has judged every emitted token."""
+    settings = trace.run.get("settings", {})
+    finished = bool(trace.run.get("complete")) and trace.finish not in (None, "cancelled")
+    if trace.run.get("method") != "via-sd" or not finished or not settings.get("final_audit", True):
+        return
+    missing = [row.out_pos for row in trace.emitted if row.audit_rank is None]
+    if missing:
+        yield f"{len(missing)} output tokens were never audited, the first at {missing[0]}"
