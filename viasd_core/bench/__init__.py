@@ -1,0 +1,1 @@
+"""Paired, interleaved measurement of decoding methods, against each other and Hugging Face `generate`."""

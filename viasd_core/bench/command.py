@@ -1,0 +1,204 @@
+"""One benchmark from a request to a result file, safe against interruption after every prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from ..pair import ModelPair, load_pair
+from ..presets import load_preset
+from ..settings import METHOD_OPTIONS, Settings
+from .baselines import baseline_settings, hf_runner
+from .data import read_items
+from .gamma import CANDIDATES, search_gamma
+from .layouts import BenchItem
+from .measure import BenchPrompt, Runner, measure, warm_up
+from .provenance import file_facts, provenance
+from .request import BASE, Request
+from .results import UNTRACED, document, prompt_entry, write_result
+from .runners import EngineRunner, method_settings
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One column of the benchmark. `spec` is what the result file says about it; None: raw runs only, no
+    method."""
+
+    runner: Runner
+    spec: dict[str, Any] | None
+
+
+def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
+    """Measure and write `request.out`; returns the result, whose `complete` is False after Ctrl-C.
+
+    Raises a ViasdError for bad input, before any measurement. Whatever ends the run, the file holds every
+    prompt that was finished.
+    """
+    items = read_items(request.data, task=request.task, limit=request.limit)
+    preset = load_preset(request.preset)
+    overrides = {**request.overrides, "max_new_tokens": request.max_new_tokens}
+    settings = {method: method_settings(preset, method, overrides) for method in request.all_methods}
+    say(f"loading {preset.name}")
+    pair = load_pair(
+        preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device
+    )
+    lanes = [*engine_lanes(pair, settings), *baseline_lanes(pair, settings[BASE], request.baselines)]
+    if request.tracing_cost:
+        lanes.append(Lane(EngineRunner(UNTRACED, pair, settings["via-sd"].with_(trace=False)), None))
+    prompts, skipped = encode(pair, items, request.max_new_tokens, raw=request.raw or not preset.chat)
+    facts = {
+        **provenance(str(pair.verifier.device)),
+        **pair_facts(pair),
+        "data": file_facts(request.data),
+        "planned_prompts": len(prompts),
+        "skipped": skipped,
+        "repeats": request.repeats,
+        "max_new_tokens": request.max_new_tokens,
+        "temperature": settings[BASE].temperature,
+        "seed": settings[BASE].seed,
+        "chat_template": not request.raw and preset.chat,
+    }
+    bench = Benchmark(request, pair, settings, lanes, prompts, facts)
+    bench.run(say)
+    return bench.result()
+
+
+class Benchmark:
+    """A benchmark under way: the raw entries of the finished prompts and what else was found out."""
+
+    def __init__(
+        self,
+        request: Request,
+        pair: ModelPair,
+        settings: dict[str, Settings],
+        lanes: Sequence[Lane],
+        prompts: Sequence[BenchPrompt],
+        facts: dict[str, Any],
+    ) -> None:
+        self.request, self.pair, self.settings = request, pair, settings
+        self.lanes, self.prompts, self.facts = list(lanes), prompts, facts
+        self.entries: list[dict[str, Any]] = []
+        self.searches: dict[str, Any] = {}
+        self.complete = False
+
+    def run(self, say: Say) -> None:
+        """Tune, warm up, measure. Ctrl-C ends it early and keeps the finished prompts."""
+        request = self.request
+        try:
+            if request.best_gamma:
+                self._add_best_gammas(say)
+            say("warming up")
+            runners = [lane.runner for lane in self.lanes]
+            warm_up(runners, self.prompts, request.max_new_tokens)
+            for done in measure(
+                runners,
+                self.prompts,
+                max_new_tokens=request.max_new_tokens,
+                repeats=request.repeats,
+                progress=say,
+            ):
+                self.entries.append(
+                    prompt_entry(done, self._decode, greedy=self.settings[BASE].temperature == 0)
+                )
+                write_result(request.out, self.result())
+            self.complete = True
+        except KeyboardInterrupt:
+            say(f"interrupted: {len(self.entries)} of {len(self.prompts)} prompts are in {request.out}")
+        write_result(request.out, self.result())
+
+    def result(self) -> dict[str, Any]:
+        specs = [lane.spec for lane in self.lanes if lane.spec is not None]
+        searches = self.searches or None
+        return document(self.facts, specs, self.entries, complete=self.complete, gamma_search=searches)
+
+    def _add_best_gammas(self, say: Say) -> None:
+        for method, settings in self.settings.items():
+            if "gamma" not in METHOD_OPTIONS[method]:
+                continue
+            say(f"looking for the best gamma of {method}")
+
+            def at(gamma: int, method: str = method, settings: Settings = settings) -> EngineRunner:
+                return EngineRunner(f"{method} (gamma {gamma})", self.pair, settings.with_(gamma=gamma))
+
+            candidates = sorted({*CANDIDATES, settings.gamma})
+            found = search_gamma(at, self.prompts, candidates, self.request.max_new_tokens)
+            self.searches[method] = found
+            if found["best"] != settings.gamma:
+                self.lanes.append(engine_lane(at(found["best"]), best_gamma=True))
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(self.pair.verifier.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+
+def engine_lane(runner: EngineRunner, **more: Any) -> Lane:
+    settings = runner.settings
+    return Lane(
+        runner, {"label": runner.label, "method": settings.method, "settings": settings.as_dict(), **more}
+    )
+
+
+def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
+    return [engine_lane(EngineRunner(method, pair, chosen)) for method, chosen in settings.items()]
+
+
+def baseline_lanes(pair: ModelPair, settings: Settings, names: Iterable[str]) -> list[Lane]:
+    """Raises PairError for a baseline that this pair cannot serve."""
+    runners = [hf_runner(name, pair, settings) for name in names]
+    return [
+        Lane(runner, {"label": runner.label, "method": runner.label, "settings": baseline_settings(runner)})
+        for runner in runners
+    ]
+
+
+def encode(
+    pair: ModelPair, items: Sequence[BenchItem], max_new_tokens: int, *, raw: bool
+) -> tuple[list[BenchPrompt], list[str]]:
+    """Prompts as token ids, and the ids of those left out because prompt and new tokens exceed the context.
+
+    Raises DataError when none is left.
+    """
+    room = (
+        min(model.n_ctx for model in (pair.verifier, pair.draft_model) if model is not None) - max_new_tokens
+    )
+    prompts = [BenchPrompt(item, tuple(prompt_ids(pair, item.prompt, raw=raw))) for item in items]
+    fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
+    if not fitting:
+        raise DataError(
+            f"no prompt fits: the shortest has {min(len(prompt.ids) for prompt in prompts)} tokens and the "
+            f"context leaves {max(room, 0)} beside {max_new_tokens} new ones; lower --max-new-tokens or give "
+            "shorter prompts"
+        )
+    return fitting, [prompt.item.id for prompt in prompts if len(prompt.ids) > room]
+
+
+def prompt_ids(pair: ModelPair, prompt: str, *, raw: bool) -> list[int]:
+    """The prompt's token ids, in the verifier's chat template unless `raw` (or it has none)."""
+    tokenizer = pair.verifier.tokenizer
+    if raw or not tokenizer.chat_template:
+        return list(tokenizer(prompt)["input_ids"])
+    turn = [{"role": "user", "content": prompt}]
+    return list(tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
+
+
+def pair_facts(pair: ModelPair) -> dict[str, Any]:
+    """Models, dtype and attention backend, without the folders that weights were read from."""
+    draft = pair.draft_model
+    return {
+        "preset": pair.preset.name,
+        "pair": pair.name,
+        "verifier": _public(pair.verifier.identity),
+        "drafter": pair.drafter.kind if draft is None else _public(draft.identity),
+        "dtype": str(pair.verifier.dtype).removeprefix("torch."),
+        "attention": pair.verifier.model.config._attn_implementation,
+    }
+
+
+def _public(identity: dict[str, Any]) -> dict[str, Any]:
+    if identity.get("kind") in ("folder", "gguf"):
+        return {**identity, "id": Path(str(identity.get("id", ""))).name}
+    return dict(identity)

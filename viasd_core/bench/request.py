@@ -1,0 +1,93 @@
+"""What a benchmark is asked to do, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, SettingsError
+from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
+
+BASE = "ar"  # every ratio is taken against plain decoding by the same engine
+BASELINES = ("hf", "hf-assisted", "hf-lookup")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure. `overrides` are Settings values in place of the preset's. Raises SettingsError,
+    DataError."""
+
+    preset: str
+    methods: tuple[str, ...]
+    data: Path
+    out: Path
+    baselines: tuple[str, ...] = ()
+    task: str | None = None
+    limit: int | None = None
+    max_new_tokens: int = 128
+    repeats: int = 3
+    best_gamma: bool = False
+    tracing_cost: bool = False
+    raw: bool = False
+    overrides: dict[str, Any] = field(default_factory=dict)
+    verifier: str | None = None
+    drafter: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_names("--methods", self.methods, METHODS)
+        _check_names("--baselines", self.baselines, BASELINES)
+        for flag, value in (("--limit", self.limit), ("--repeats", self.repeats)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{flag} is {value}; give a whole number of at least 1")
+        if not self.methods:
+            raise SettingsError(f"--methods is empty; name at least one of {', '.join(METHODS)}")
+        if self.tracing_cost and "via-sd" not in self.methods:
+            raise SettingsError("--tracing-cost measures via-sd; add via-sd to --methods")
+        if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
+            raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
+        _refuse_unused(self.methods, self.overrides)
+        _check_writable(self.out)
+
+    @property
+    def all_methods(self) -> tuple[str, ...]:
+        """The methods asked for, with plain decoding added in front where it was left out."""
+        return self.methods if BASE in self.methods else (BASE, *self.methods)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """`"ar, sd"` -> ("ar", "sd")."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _check_names(flag: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingsError(f"{flag} names {name!r}, which is unknown; choose from {', '.join(known)}")
+        if given.count(name) > 1:
+            raise SettingsError(f"{flag} names {name!r} more than once; name it once")
+
+
+def _refuse_unused(methods: Sequence[str], overrides: dict[str, Any]) -> None:
+    used = COMMON_OPTIONS.union(*(METHOD_OPTIONS[method] for method in methods))
+    for name in overrides:
+        if name not in used:
+            flag = "--" + name.replace("_", "-")
+            raise SettingsError(
+                f"{flag} is not used by {', '.join(methods)}; remove it or add a method that uses it"
+            )
+
+
+def _check_writable(out: Path) -> None:
+    """Find out before the measurement that its result cannot be kept."""
+    folder = out.parent
+    if not folder.is_dir():
+        raise DataError(f"--out {out}: the folder {folder} does not exist; make it or give another path")
+    if out.is_dir() or not os.access(folder, os.W_OK):
+        raise DataError(
+            f"--out {out} cannot be written; give the path of a file in a folder you can write to"
+        )

@@ -1,0 +1,63 @@
+"""The engine's decoding methods as benchmark runners, and the settings each runs with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..decode import generate
+from ..pair import ModelPair
+from ..presets import Preset
+from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, Settings
+from ..trace import Trace, is_slim_decided
+from .measure import RunResult
+
+
+@dataclass(frozen=True)
+class EngineRunner:
+    """One method of the engine at fixed settings. Every run uses the same seed, so repeats time the same
+    tokens."""
+
+    label: str
+    pair: ModelPair
+    settings: Settings
+    clock: Callable[[], float] = time.perf_counter
+
+    def run(self, prompt_ids: Sequence[int], max_new_tokens: int) -> RunResult:
+        """Decode and time as a consumer sees it: to each event handed over, with the trace being built."""
+        settings = self.settings.with_(max_new_tokens=max_new_tokens)
+        trace = Trace()
+        first_s, first_tokens = 0.0, 0
+        started = self.clock()
+        for event in generate(self.pair, list(prompt_ids), settings):
+            trace.add(event)
+            if not first_tokens and event.cycle.committed > 0:
+                first_s, first_tokens = self.clock() - started, event.cycle.committed
+        seconds = self.clock() - started
+        return RunResult(
+            token_ids=tuple(trace.token_ids),
+            seconds=seconds,
+            ttft_s=first_s,
+            first_tokens=first_tokens,
+            summary={**trace.summary(), "slim_audited": slim_audited(trace)},
+            finish=trace.finish or "",
+        )
+
+
+def slim_audited(trace: Trace) -> int:
+    """Tokens that `audit.agree` is a share of: needed to pool that share over runs."""
+    return sum(row.audit_rank is not None and is_slim_decided(row) for row in trace.emitted)
+
+
+def method_settings(preset: Preset, method: str, overrides: dict[str, Any]) -> Settings:
+    """The preset's settings for `method`, then `overrides`; options that the method does not use are left
+    out.
+
+    One set of options serves several methods here; a `Request` has refused what none of them uses. Raises
+    SettingsError.
+    """
+    used = COMMON_OPTIONS | METHOD_OPTIONS[method]
+    values = {**preset.settings, **overrides}
+    return Settings(method=method, **{key: value for key, value in values.items() if key in used})

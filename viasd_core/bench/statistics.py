@@ -1,0 +1,69 @@
+"""Paired statistics over prompts: medians over repeats, ratio of sums, bootstrap interval. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+BOOTSTRAP_SEED = 20260612
+
+
+def speed(tokens: Sequence[float], seconds: Sequence[float]) -> float:
+    """Tokens per second over prompts: sum of tokens / sum of times. One entry a prompt; 0 without time."""
+    total = sum(seconds)
+    return sum(tokens) / total if total > 0 else 0.0
+
+
+def ratio_of_speeds(
+    tokens: Sequence[float],
+    seconds: Sequence[float],
+    base_tokens: Sequence[float],
+    base_seconds: Sequence[float],
+) -> float:
+    """Speed of a method over the speed of the base on the same prompts (1.0 = equally fast)."""
+    base = speed(base_tokens, base_seconds)
+    return speed(tokens, seconds) / base if base > 0 else 0.0
+
+
+def ratio_interval(
+    tokens: Sequence[float],
+    seconds: Sequence[float],
+    base_tokens: Sequence[float],
+    base_seconds: Sequence[float],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = BOOTSTRAP_SEED,
+) -> tuple[float | None, float | None]:
+    """Percentile bootstrap interval of `ratio_of_speeds`.
+
+    Prompts are resampled with replacement, a method and its base together (paired), so that what makes a
+    prompt slow for both cancels. Each sequence holds one number a prompt, in the same order. Returns (None,
+    None) for fewer than two prompts: one prompt says nothing about the spread over prompts.
+    """
+    count = len(tokens)
+    if not (count == len(seconds) == len(base_tokens) == len(base_seconds)):
+        raise ValueError("paired statistics need one entry a prompt in every sequence")
+    if count < 2:
+        return None, None
+    draws = np.random.default_rng(seed).integers(0, count, size=(resamples, count))
+    sums = [
+        np.asarray(column, dtype=float)[draws].sum(axis=1)
+        for column in (tokens, seconds, base_tokens, base_seconds)
+    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = (sums[0] / sums[1]) / (sums[2] / sums[3])
+    ratios = ratios[np.isfinite(ratios)]
+    if not len(ratios):
+        return None, None
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median of repeats; of an even number, the mean of the middle two."""
+    return float(median(values))
