@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .decode import generate
     from .errors import ViasdError
+    from .live import LiveSettings
+    from .live import LiveSettings
     from .pair import ModelPair, load_pair
     from .presets import Preset, load_preset
     from .record import record
-    from .settings import LiveSettings, Settings
+    from .settings import Settings
     from .trace import CycleEvent, Trace
 
 __version__ = "0.1.0"
 
 _HOME = {
     "CycleEvent": "trace",
-    "LiveSettings": "settings",
+    "LiveSettings": "live",
     "ModelPair": "pair",
     "Preset": "presets",
     "Settings": "settings",

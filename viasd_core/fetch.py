@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from .errors import SourceError
 from .families import check_family
-from .gguf_files import cache_failure, first_line
+from .gguf_files import cache_failure
+from .loading import first_line
 from .paths import cache_root
 
 HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"]
@@ -156,7 +157,10 @@ def digest_file(path: Path) -> str:
         return note.read_text("ascii").strip()
     with path.open("rb") as file:
         found = copy_hashed(file, None, stat.st_size, f"checking {path.name}")
-    write_atomically(note, found)
+    try:
+        write_atomically(note, found)
+    except OSError as error:
+        raise SourceError(cache_failure(error)) from error
     return found
 
 

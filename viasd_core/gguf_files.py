@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import SourceError
 from .families import SUPPORTED_FAMILIES
+from .loading import first_line, read_model, read_tokenizer
 from .paths import cache_root
 
 if TYPE_CHECKING:
@@ -25,14 +26,8 @@ BYTES_PER_WEIGHT = 4
 SPARE_BYTES = 64 << 20  # tokenizer, config, and room for the file system
 
 
-def open_gguf(path: Path) -> GGUFReader:
-    """A reader over a file whose header and tensors are all there and whose model the engine can run.
-
-    Raises SourceError when the file is missing, is not GGUF, is cut short, holds an unsupported
-    architecture, or scales its rotary frequencies (transformers would drop the scale without a word).
-    """
-    from gguf import GGUFReader
-
+def check_magic(path: Path) -> None:
+    """Refuse a file that is missing or that does not start as a GGUF file does. Raises SourceError."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
@@ -40,6 +35,17 @@ def open_gguf(path: Path) -> GGUFReader:
         raise SourceError(f"cannot read {path}: {error.strerror}; give the path of a GGUF file") from error
     if magic != MAGIC:
         raise SourceError(f"{path} is not a GGUF file (it starts with {magic!r} instead of {MAGIC!r})")
+
+
+def open_gguf(path: Path) -> GGUFReader:
+    """A reader over a file whose header and tensors are all there and whose model the engine can run.
+
+    Raises SourceError when the file is cut short, holds an unsupported architecture, or scales its rotary
+    frequencies (transformers would drop the scale without a word).
+    """
+    from gguf import GGUFReader
+
+    check_magic(path)
     try:
         reader = GGUFReader(path)
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
@@ -94,7 +100,7 @@ def convert(path: Path, digest: str) -> Path:
             check_space(target.parent, sum(int(tensor.n_elements) for tensor in reader.tensors))
             try:
                 partial.mkdir()
-                write_folder(path, partial)
+                write_folder(path, partial, head_width(reader))
                 os.rename(partial, target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -123,29 +129,34 @@ def cache_failure(error: OSError) -> str:
     return f"cannot write to the cache {root}: {reason}; point VIASD_CACHE to a folder that can be written"
 
 
-def write_folder(path: Path, folder: Path) -> None:
+def write_folder(path: Path, folder: Path, head_dim: int | None) -> None:
     """Dequantise the model of the GGUF file `path` and write weights, config and tokenizer into `folder`."""
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig
 
     place: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(**place)
-        model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
-        raise SourceError(f"{path} cannot be converted: {first_line(error)}") from error
-    config = model.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
+    tokenizer = read_tokenizer(str(path), **place)
+    config = AutoConfig.from_pretrained(**place)
+    if head_dim is not None:  # transformers does not read it and assumes the family's default
+        config.head_dim = head_dim
+    model = read_model(str(path), **place, config=config, dtype=torch.float32)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
     try:
         save_weights(model, folder / "model.safetensors")
     except SafetensorError as error:  # safetensors reports a failed write as an error of its own
         full = "No space left" in str(error)
         raise OSError(errno.ENOSPC if full else errno.EIO, first_line(error)) from error
-    config.save_pretrained(folder)
+    model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def head_width(reader: GGUFReader) -> int | None:
+    """Width of an attention head, where the header gives it."""
+    field = reader.fields.get(f"{read_text(reader, 'general.architecture')}.attention.key_length")
+    return int(field.contents()) if field is not None else None
 
 
 def save_weights(model: Any, path: Path) -> None:
@@ -156,8 +167,3 @@ def save_weights(model: Any, path: Path) -> None:
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     save_file(state, path, metadata={"format": "pt"})
-
-
-def first_line(error: BaseException) -> str:
-    """An error's first line, for one-sentence messages."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

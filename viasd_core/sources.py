@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from .errors import SettingsError, SourceError
 from .families import check_family
 from .fetch import digest_file, fetch_hub, fetch_wheel, read_config
-from .gguf_files import convert, converted_folder, first_line, open_gguf
+from .gguf_files import check_magic, convert, converted_folder
+from .loading import read_model, read_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Kind = Literal["hub", "folder", "gguf", "wheel"]
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 DEVICES = ("auto", "cpu", "cuda")
+CPU_INFO = Path("/proc/cpuinfo")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _WHEEL = re.compile(r"wheel:(?P<requirement>[A-Za-z0-9][\w.-]*==[\w.!+]+)/(?P<file>[^@]+\.gguf)")
@@ -96,9 +98,9 @@ def parse_source(given: str | Mapping[str, Any], base: Path | None = None) -> So
     if wheel := _WHEEL.fullmatch(given):
         return Source("wheel", wheel["requirement"], file=wheel["file"])
     path = (base or Path()) / Path(given).expanduser()
-    if given.endswith(".gguf"):
+    if given.endswith(".gguf") and not given.startswith("wheel:"):
         return Source("gguf", str(path))
-    if path.is_dir():
+    if given and path.is_dir():
         return Source("folder", str(path))
     if _HUB_ID.fullmatch(given):
         name, _, revision = given.partition("@")
@@ -148,7 +150,7 @@ def resolve(source: Source) -> Weights:
         return describe(folder, source, {"sha256": digest_folder(folder)})
     if source.kind == "gguf":
         path = Path(source.name)
-        open_gguf(path)
+        check_magic(path)
         digest = digest_file(path)
         return describe(convert(path, digest), source, {"sha256": digest})
     if source.sha256 is not None and converted_folder(source.sha256).exists():
@@ -194,8 +196,7 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
 
 def cpu_has_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX), as Linux reports it."""
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text("utf-8", "replace") if info.exists() else ""
+    flags = CPU_INFO.read_text("utf-8", "replace") if CPU_INFO.exists() else ""
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
 
 
@@ -217,29 +218,12 @@ def load_model(weights: Weights, dtype: str = "auto", device: str = "auto") -> L
 
     Raises SourceError when weights or tokenizer are missing or damaged, SettingsError for dtype or device.
     """
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     place = choose_device(device)
-    name = weights.identity["id"]
-    loader: Any = AutoModelForCausalLM  # its stubs do not know output_loading_info
-    try:
-        model, info = loader.from_pretrained(
-            weights.folder,
-            dtype=choose_dtype(dtype, place),
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            local_files_only=True,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(weights.folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise SourceError(f"{name} cannot be loaded: {first_line(error)}") from error
-    if info["missing_keys"] or info["mismatched_keys"]:  # transformers would fill these with noise
-        lost = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
-        raise SourceError(
-            f"{name} lacks {len(lost)} of the weights its config asks for, the first being {lost[0]}"
-        )
-    model = model.to(place).eval().requires_grad_(False)
+    name, folder = weights.identity["id"], {"pretrained_model_name_or_path": weights.folder}
+    tokenizer = read_tokenizer(name, **folder)
+    model = read_model(name, **folder, dtype=choose_dtype(dtype, place), attn_implementation="sdpa")
+    moved: Any = model.eval().requires_grad_(False)
+    moved.to(place)
     return LoadedModel(model, tokenizer, weights.identity, end_ids(model, tokenizer), context(model))
 
 

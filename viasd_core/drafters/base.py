@@ -1,0 +1,55 @@
+"""What every drafter offers: begin, draft, commit, rewind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from ..probs import Noise, Sampling
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proposed block. Token j was drawn from row `probs[j]`; `logits` are raw, None for lookup."""
+
+    tokens: Tensor  # [g] ids
+    probs: Tensor  # [g, V] processed
+    logits: Tensor | None  # [g, V]
+    forwards: int  # drafter forwards this draft cost
+
+    @property
+    def length(self) -> int:
+        return self.tokens.shape[0]
+
+    def cut(self, length: int) -> Draft:
+        """The first `length` tokens."""
+        logits = None if self.logits is None else self.logits[:length]
+        return Draft(self.tokens[:length], self.probs[:length], logits, self.forwards)
+
+
+class Drafter(Protocol):
+    """Proposes tokens behind the committed text. `commit` never runs a forward: pending tokens ride with
+    `draft`.
+    """
+
+    name: str
+    n_ctx: int  # longest text it can draft behind
+
+    def begin(self, context: Sequence[int]) -> None:
+        """Start on a prompt; may prefill."""
+        ...
+
+    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+        """Up to `count` tokens; fewer, also none, is legal."""
+        ...
+
+    def commit(self, tokens: Sequence[int], start: int) -> None:
+        """The committed text is now its first `start` tokens followed by `tokens`."""
+        ...
+
+    def rewind(self, length: int) -> None:
+        """Forget everything computed at and above row `length`."""
+        ...

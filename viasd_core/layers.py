@@ -1,0 +1,128 @@
+"""Run chosen blocks of an unmodified Hugging Face decoder, with our slots, positions and visibility.
+
+Blocks keep their original index (so cache slots stay aligned when layers are skipped) and their own attention
+type. Nothing on the model is changed, so one loaded model serves q, q', a layer-skip drafter and other users
+at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .families import check_family
+from .masks import Pass
+from .slots import SlotCache
+
+
+class Runner(Protocol):
+    """What the decode loop needs from a model: fresh slots, and one forward over planned rows."""
+
+    n_layers: int
+    vocab_size: int
+    n_ctx: int
+    device: torch.device
+    dtype: torch.dtype
+    bucketed: bool
+
+    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache: ...
+
+    def forward(
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+    ) -> Tensor | None:
+        """Run `tokens` [rows] through `layers`; logits [logit_rows, V] of the last rows, None for 0 rows."""
+        ...
+
+    def read_bytes(self, layers: Sequence[int]) -> int:
+        """Weight bytes one forward through `layers` reads, LM head included, embedding table not."""
+        ...
+
+
+class BlockRunner:
+    """`Runner` over a `transformers` causal LM of the Llama, Mistral, Qwen2 or Qwen3 family.
+
+    `vocab_size` cuts padded head rows off (the pair's common vocabulary). `bucketed` pads widths and key
+    lengths to fixed sizes, which CUDA graphs need and a CPU only pays for. Raises PairError for another
+    family.
+    """
+
+    def __init__(self, model: Any, *, vocab_size: int | None = None, bucketed: bool | None = None) -> None:
+        config: Any = model.config
+        check_family(config.model_type, type(model).__name__)
+        self.model = model
+        self.body: Any = model.model
+        self.head: Any = model.lm_head
+        self.n_layers = int(config.num_hidden_layers)
+        self.vocab_size = min(vocab_size or config.vocab_size, config.vocab_size)
+        self.n_ctx = int(config.max_position_embeddings)
+        self.device: torch.device = self.head.weight.device
+        self.dtype: torch.dtype = self.head.weight.dtype
+        self.bucketed = self.device.type == "cuda" if bucketed is None else bucketed
+        self.kv_heads = int(config.num_key_value_heads)
+        self.head_dim = int(
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        )
+        self.windows = _windows(config)
+        self.additive = config._attn_implementation == "eager"
+        # transformers renamed the blocks' `past_key_values` to `cache` in 5.24.
+        names = inspect.signature(type(self.body.layers[0]).forward).parameters
+        self.cache_name = "cache" if "cache" in names else "past_key_values"
+
+    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache:
+        return SlotCache(layers, self.kv_heads, self.head_dim, capacity, self.dtype, self.device)
+
+    def forward(
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+    ) -> Tensor | None:
+        """See `Runner.forward`. tokens [rows] of ids; logits in the model's dtype."""
+        rows = tokens.shape[0]
+        if plan.rows > rows:
+            tokens = torch.cat([tokens, tokens.new_zeros(plan.rows - rows)])
+        slots.begin(plan)
+        hidden = self.body.embed_tokens(tokens[None])
+        positions = plan.positions[None]
+        rotary = self.body.rotary_emb(hidden, position_ids=positions)
+        visible = {window: self._mask(plan, window) for window in set(self.windows)}
+        for layer in layers:
+            hidden = self.body.layers[layer](
+                hidden,
+                attention_mask=visible[self.windows[layer]],
+                position_ids=positions,
+                position_embeddings=rotary,
+                use_cache=True,
+                **{self.cache_name: slots},
+            )
+        if logit_rows == 0:
+            return None
+        wanted = self.body.norm(hidden[:, rows - logit_rows : rows])
+        return self.head(wanted)[0, :, : self.vocab_size]
+
+    def _mask(self, plan: Pass, window: int | None) -> Tensor | None:
+        """[1, 1, rows, end]: bool for SDPA, additive for eager (which adds a bool as 0 or 1)."""
+        visible = plan.visible if window is None else plan.within(window)
+        if visible is None:
+            return None
+        if self.additive:
+            lowest = torch.finfo(self.dtype).min
+            return torch.zeros_like(visible, dtype=self.dtype).masked_fill(~visible, lowest)[None, None]
+        return visible[None, None]
+
+    def read_bytes(self, layers: Sequence[int]) -> int:
+        """See `Runner.read_bytes`."""
+        modules = [self.body.layers[layer] for layer in layers] + [self.body.norm, self.head]
+        return sum(
+            weight.numel() * weight.element_size() for module in modules for weight in module.parameters()
+        )
+
+
+def _windows(config: Any) -> list[int | None]:
+    """Sliding-window length of each layer, None for full attention."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        kinds = ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
+    return [window if kind == "sliding_attention" else None for kind in kinds]

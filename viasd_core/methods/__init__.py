@@ -1,0 +1,21 @@
+"""Decoding methods, one file each; `make_method` finds one by its command-line name."""
+
+from __future__ import annotations
+
+from ..settings import Settings
+from .autoregressive import Autoregressive
+from .base import Method
+from .rules import Lossless, Lossy
+from .speculative import Speculative
+from .via_sd import ViaSd
+
+
+def make_method(settings: Settings) -> Method:
+    """The method a run's settings name."""
+    if settings.method == "ar":
+        return Autoregressive()
+    if settings.method == "sd":
+        return Speculative(Lossless())
+    if settings.method == "lossy-sd":
+        return Speculative(Lossy(settings.alpha, settings.beta))
+    return ViaSd()

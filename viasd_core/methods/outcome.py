@@ -1,0 +1,83 @@
+"""What a method hands the decode loop after one cycle: plain Python, no tensors but the audit's slim rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """The full verifier's raw view of one token, and what it would have said itself."""
+
+    best: int  # argmax token
+    best_logp: float
+    logp: float
+    rank: int  # 0 = argmax
+    prob: float  # processed q(token)
+    kl: float  # KL(q || q') of the row, nats; 0 where no q' row exists
+
+
+@dataclass(frozen=True)
+class Judged:
+    """q's opinions on positions base+1, base+2, ...: debt and drafted block, each as drafted or committed."""
+
+    base: int
+    opinions: list[Opinion]
+
+    def at(self, position: int) -> Opinion:
+        return self.opinions[position - self.base - 1]
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """One drafted token and every number looked at for it. None: not evaluated."""
+
+    token: int
+    p_used: float
+    logp_draft: float | None = None
+    margin: float | None = None
+    entropy: float | None = None
+    ratio: float | None = None
+    logp_slim: float | None = None
+    rand_u: float | None = None
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token drawn this cycle rather than drafted."""
+
+    token: int
+    verdict: str
+    source: str
+    p_used: float | None = None
+    logp_slim: float | None = None
+    opinion: Opinion | None = None
+
+
+@dataclass
+class Outcome:
+    """One cycle before stop rules, strict and audit: the first `kept` drafts stand, then `new` if there is
+    one.
+
+    `regions[j]` is the region of examined draft j; drafts behind them were never looked at.
+    """
+
+    drafted: list[Drafted] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    kept: int = 0
+    new: NewToken | None = None
+    judged: Judged | None = None  # set iff q ran
+    slim_rows: Tensor | None = None  # raw q' logits [g + 1, V], row j judges draft j
+    draft_forwards: int = 0
+    slim_forwards: int = 0
+    full_forwards: int = 0
+    settle_forwards: int = 0
+    thresholds: tuple[float, float] | None = None
+    reason: str = ""
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the examined draft behind the kept ones was replaced."""
+        return len(self.regions) > self.kept

@@ -1,0 +1,62 @@
+"""Preallocated key/value slots. Rolling back is lowering a watermark; nothing is ever concatenated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .masks import Pass
+
+
+class SlotCache:
+    """Keys and values of chosen layers, [1, kv_heads, capacity + 1, head_dim] each; slot 0 is scratch.
+
+    Handed to Hugging Face blocks as their cache: `update` is all they call when positions and visibility are
+    explicit. `begin(plan)` says where the coming forward writes.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[int],
+        kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (1, kv_heads, capacity + 1, head_dim)
+        self.capacity = capacity
+        self.keys = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
+        self.values = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
+        self._plan: Pass | None = None
+
+    def begin(self, plan: Pass) -> None:
+        needed = plan.end if plan.contiguous else plan.end - 1
+        if needed > self.capacity:
+            raise ValueError(f"rows up to {needed} do not fit {self.capacity} KV slots")
+        self._plan = plan
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write the rows' keys and values [1, kv_heads, rows, head_dim]; return all exposed ones."""
+        plan = self._plan
+        assert plan is not None
+        keys, values = self.keys[layer], self.values[layer]
+        if plan.contiguous:
+            first = plan.first + 1
+            keys[:, :, first : first + plan.rows] = key
+            values[:, :, first : first + plan.rows] = value
+            return keys[:, :, 1 : plan.end + 1], values[:, :, 1 : plan.end + 1]
+        keys.index_copy_(2, plan.slots, key)
+        values.index_copy_(2, plan.slots, value)
+        return keys[:, :, : plan.end], values[:, :, : plan.end]
+
+    def compact(self, rows: list[int], start: int) -> None:
+        """Move rows (not slots) to start, start+1, ...: makes the accepted path of a tree contiguous."""
+        for tensors in (self.keys, self.values):
+            for tensor in tensors.values():
+                source = torch.tensor([row + 1 for row in rows], device=tensor.device)
+                # Source and destination may overlap: indexing copies before the assignment writes.
+                tensor[:, :, start + 1 : start + 1 + len(rows)] = tensor[:, :, source]
