@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import DataError
 from ..pair import ModelPair, load_pair
 from ..presets import load_preset
+from ..record import describe, encode_prompt
 from ..settings import METHOD_OPTIONS, Settings
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
@@ -50,7 +51,7 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     lanes = [*engine_lanes(pair, settings), *baseline_lanes(pair, settings[BASE], request.baselines)]
     if request.tracing_cost:
         lanes.append(Lane(EngineRunner(UNTRACED, pair, settings["via-sd"].with_(trace=False)), None))
-    prompts, skipped = encode(pair, items, request.max_new_tokens, raw=request.raw or not preset.chat)
+    prompts, skipped = encode(pair, items, request.max_new_tokens, raw=request.raw)
     facts = {
         **provenance(str(pair.verifier.device)),
         **pair_facts(pair),
@@ -136,10 +137,12 @@ class Benchmark:
 
 
 def engine_lane(runner: EngineRunner, **more: Any) -> Lane:
+    """A method of the engine; with a slim verifier, also its layers and the weight bytes it saves."""
     settings = runner.settings
-    return Lane(
-        runner, {"label": runner.label, "method": settings.method, "settings": settings.as_dict(), **more}
-    )
+    known = describe(runner.pair, "", (), settings)
+    mask = {key: known[key] for key in ("mask", "mask_id", "r_eff") if known[key] is not None}
+    spec = {"label": runner.label, "method": settings.method, "settings": settings.as_dict()}
+    return Lane(runner, {**spec, **mask, **more})
 
 
 def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
@@ -162,10 +165,8 @@ def encode(
 
     Raises DataError when none is left.
     """
-    room = (
-        min(model.n_ctx for model in (pair.verifier, pair.draft_model) if model is not None) - max_new_tokens
-    )
-    prompts = [BenchPrompt(item, tuple(prompt_ids(pair, item.prompt, raw=raw))) for item in items]
+    room = pair.n_ctx - max_new_tokens
+    prompts = [BenchPrompt(item, tuple(encode_prompt(pair, item.prompt, raw=raw))) for item in items]
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     if not fitting:
         raise DataError(
@@ -174,15 +175,6 @@ def encode(
             "shorter prompts"
         )
     return fitting, [prompt.item.id for prompt in prompts if len(prompt.ids) > room]
-
-
-def prompt_ids(pair: ModelPair, prompt: str, *, raw: bool) -> list[int]:
-    """The prompt's token ids, in the verifier's chat template unless `raw` (or it has none)."""
-    tokenizer = pair.verifier.tokenizer
-    if raw or not tokenizer.chat_template:
-        return list(tokenizer(prompt)["input_ids"])
-    turn = [{"role": "user", "content": prompt}]
-    return list(tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False))
 
 
 def pair_facts(pair: ModelPair) -> dict[str, Any]:

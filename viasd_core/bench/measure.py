@@ -27,6 +27,11 @@ class RunResult:
     first_tokens: int = 1  # how many tokens came with the first one (a whole block in speculative decoding)
     summary: dict[str, Any] | None = None  # Trace.summary(), where the method leaves a trace
     finish: str = ""
+    untraced_tokens: int | None = None  # how many tokens there were where their ids are not known
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.token_ids) if self.untraced_tokens is None else self.untraced_tokens
 
 
 class Runner(Protocol):

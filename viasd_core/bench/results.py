@@ -63,7 +63,7 @@ def _raw(results: Sequence[RunResult]) -> dict[str, Any]:
         "seconds": [result.seconds for result in results],
         "ttft_s": [result.ttft_s for result in results],
         "first_tokens": [result.first_tokens for result in results],
-        "new_tokens": [len(result.token_ids) for result in results],
+        "new_tokens": [result.new_tokens for result in results],
         "repeats_agree": all(result.token_ids == first.token_ids for result in results),
         "token_ids": list(first.token_ids),
         "finish": first.finish,

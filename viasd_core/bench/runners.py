@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..decode import generate
@@ -36,14 +36,11 @@ class EngineRunner:
             if not first_tokens and event.cycle.committed > 0:
                 first_s, first_tokens = self.clock() - started, event.cycle.committed
         seconds = self.clock() - started
-        return RunResult(
-            token_ids=tuple(trace.token_ids),
-            seconds=seconds,
-            ttft_s=first_s,
-            first_tokens=first_tokens,
-            summary={**trace.summary(), "slim_audited": slim_audited(trace)},
-            finish=trace.finish or "",
-        )
+        timed = RunResult((), seconds, first_s, first_tokens, finish=trace.finish or "")
+        if not settings.trace:
+            return replace(timed, untraced_tokens=sum(row.committed for row in trace.cycles))
+        summary = {**trace.summary(), "slim_audited": slim_audited(trace)}
+        return replace(timed, token_ids=tuple(trace.token_ids), summary=summary)
 
 
 def slim_audited(trace: Trace) -> int:
