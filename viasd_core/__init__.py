@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from .decode import generate
     from .errors import ViasdError
     from .live import LiveSettings
-    from .live import LiveSettings
     from .pair import ModelPair, load_pair
     from .presets import Preset, load_preset
     from .record import record

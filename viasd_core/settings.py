@@ -91,6 +91,9 @@ class Settings:
         _choice("after_escalation", self.after_escalation, ("gate", "q"))
         if self.bonus is not None:
             _choice("bonus", self.bonus, BONUSES if self.method == "via-sd" else BONUSES[:2])
+        for name in ("regenerate", "strict", "final_audit", "trace"):
+            value = getattr(self, name)
+            _require(isinstance(value, bool), f"{name} is {value!r}; give true or false")
         if self.debt_cap is not None:
             _integer("debt_cap", self.debt_cap, 0, 100_000)
         _require(all(self.stop), "a stop string is empty; give at least one character")

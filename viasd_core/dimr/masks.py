@@ -81,8 +81,8 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
     if not fits(content, identity):
         model = content.get("model") or {}
         raise MaskError(
-            f"mask file {path} was made for {model.get('id', 'another model')} "
-            f"({content.get('layers')} layers), not for {identity.get('id')} ({identity.get('layers')} layers)"
+            f"mask file {path} was made for {model.get('id', 'another model')} with {content.get('layers')} "
+            f"layers, not for {identity.get('id')} with {identity.get('layers')}"
         )
     bits = parse_bits(content["mask"], int(identity["layers"])).bits
     return LayerMask(bits, path.stem)
@@ -118,7 +118,7 @@ class MaskStore:
         return self._stored
 
     def nearest(self, ratio: float) -> LayerMask:
-        """The stored mask of the closest skip ratio; a tie goes to the one that skips less. Raises MaskError."""
+        """The stored mask of the closest skip ratio; of two, the one that skips less. Raises MaskError."""
         if not self.stored:
             raise MaskError(
                 f"no searched mask is stored for {self.identity.get('id')}; choose --mask even, "

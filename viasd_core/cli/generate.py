@@ -1,0 +1,228 @@
+"""`generate`: decode one prompt, stream its text, and keep the trace if asked to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PromptError, SettingsError
+from ..settings import (
+    BONUSES,
+    COMMON_OPTIONS,
+    GATES,
+    METHOD_OPTIONS,
+    METHODS,
+    RULES,
+    Settings,
+    refuse_unused,
+)
+from ..terminal import printable
+from ..trace import CycleEvent, Trace
+from .main import INTERRUPTED, report
+
+if TYPE_CHECKING:
+    from ..presets import Preset
+
+DEFAULT_METHOD = "via-sd"
+ON_SWITCHES = {
+    "strict": "lossless by retro-audit: roll back to the first token q disagrees with (temperature 0)"
+}
+OFF_SWITCHES = {
+    "regenerate": "send region B to q as well (binary hierarchical SD)",
+    "final_audit": "do not settle the debt that is left at the end",
+}
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("generate", help="decode one prompt and stream its text")
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--preset", default="tiny", metavar="NAME|FILE.yaml", help="model pair (default tiny)"
+    )
+    parser.add_argument("--method", default=DEFAULT_METHOD, help=f"one of {', '.join(METHODS)}")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="UTF-8 text")
+    parser.add_argument("--raw", action="store_true", help="the prompt as it is, without the chat template")
+    _add_sampling(parser.add_argument_group("stopping and sampling"))
+    _add_via_sd(parser.add_argument_group("drafting and VIA-SD"))
+    models = parser.add_argument_group("models")
+    models.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
+    models.add_argument("--drafter", metavar="D", help="none, layer-skip, lookup, or a model source")
+    models.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16 or float64")
+    models.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    output = parser.add_argument_group("output")
+    output.add_argument("--trace", metavar="OUT.zip|DIR", help="write the trace bundle here")
+    output.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    output.add_argument("--quiet", action="store_true", help="no streamed text, no summary")
+
+
+def _add_sampling(group: Any) -> None:
+    group.add_argument("--max-new-tokens", type=int, metavar="N")
+    group.add_argument(
+        "--stop", action="append", metavar="STR", help="stop string; may be given several times"
+    )
+    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
+    group.add_argument("--top-p", type=float, metavar="P")
+    group.add_argument("--top-k", type=int, metavar="K")
+    group.add_argument("--min-p", type=float, metavar="M")
+    group.add_argument("--seed", type=int, metavar="S")
+
+
+def _add_via_sd(group: Any) -> None:
+    group.add_argument("--gamma", type=int, metavar="G", help="drafted tokens a cycle, at most")
+    group.add_argument("--alpha1", type=float, metavar="A")
+    group.add_argument("--alpha2", type=float, metavar="A")
+    group.add_argument(
+        "--skip-ratio", type=float, metavar="R", help="share of layers the slim verifier skips"
+    )
+    group.add_argument(
+        "--mask", metavar="M", help="auto, even, random:SEED, a mask file, or a string of 0 and 1"
+    )
+    group.add_argument("--gate", metavar="G", help=", ".join(GATES))
+    group.add_argument("--rule-c", metavar="RULE", help=", ".join(RULES))
+    group.add_argument("--alpha", type=float, metavar="A", help="lossy rule")
+    group.add_argument("--beta", type=float, metavar="B", help="lossy rule")
+    group.add_argument("--slim-kv", metavar="KV", help="shared or own")
+    group.add_argument("--debt-cap", type=int, metavar="N", help="rows q may be behind; 0 for no cap")
+    group.add_argument("--bonus", metavar="B", help=", ".join(BONUSES))
+    group.add_argument("--bonus-threshold", type=float, metavar="P", help="confidence a slim bonus needs")
+    group.add_argument("--after-escalation", metavar="WHO", help="gate or q")
+    for name, text in ON_SWITCHES.items():
+        group.add_argument("--" + name, action="store_true", default=None, help=text)
+    for name, text in OFF_SWITCHES.items():
+        flag = "--no-" + name.replace("_", "-")
+        group.add_argument(flag, dest=name, action="store_false", default=None, help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Everything that can be refused is refused before a model is loaded."""
+    from ..presets import load_preset
+
+    preset = load_preset(args.preset)
+    settings = read_settings(args, preset)
+    prompt = read_prompt(args)
+    if args.trace:
+        _check_target(args.trace)
+
+    from ..pair import load_pair
+    from ..record import encode_prompt, record
+
+    pair = load_pair(
+        preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
+    )
+    prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
+    stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
+    trace, status = Trace(), 0
+    try:
+        record(pair, prompt, settings, prompt_ids=prompt_ids, on_event=stream, trace=trace)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        report("interrupted; what was decoded so far is kept")
+    finally:
+        if args.trace and trace.cycles:
+            trace.save(args.trace)
+    if stream is not None:
+        stream.close(trace)
+    if args.json:
+        print(json.dumps(as_json(trace, args.trace)))
+    return status
+
+
+def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
+    """The preset's values for the method, overridden by what was given. Raises SettingsError."""
+    if args.method not in METHODS:
+        raise SettingsError(f"unknown method {args.method!r}; choose one of {', '.join(METHODS)}")
+    names = COMMON_OPTIONS.union(*METHOD_OPTIONS.values()) - {"trace"}  # --trace is where to write it
+    given = {key: value for key, value in vars(args).items() if key in names and value is not None}
+    if "stop" in given:
+        given["stop"] = tuple(given["stop"])
+    refuse_unused(args.method, set(given))
+    if "skip_ratio" in given and not _follows(given.get("mask", "auto")):
+        raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")
+    used = COMMON_OPTIONS | METHOD_OPTIONS[args.method]
+    defaults = {key: value for key, value in preset.settings.items() if key in used}
+    return Settings(method=args.method, **{**defaults, **given})
+
+
+def _follows(choice: str) -> bool:
+    from ..dimr.masks import follows_ratio
+
+    return follows_ratio(choice)
+
+
+def read_prompt(args: argparse.Namespace) -> str:
+    """The prompt text. Raises PromptError."""
+    if args.prompt is not None:
+        return str(args.prompt)
+    try:
+        return Path(args.prompt_file).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise PromptError(f"prompt file {args.prompt_file} cannot be read: {reason}") from None
+    except UnicodeDecodeError:
+        raise PromptError(f"prompt file {args.prompt_file} is not UTF-8 text; convert it first") from None
+
+
+def _check_target(path: str) -> None:
+    from ..bundle import refuse_foreign
+
+    refuse_foreign(Path(path))
+
+
+class _Printer:
+    """Streams text as it becomes safe; under strict, text may be taken back, so it is printed at the end."""
+
+    def __init__(self, *, hold: bool) -> None:
+        self._hold = hold
+
+    def __call__(self, event: CycleEvent) -> None:
+        if not self._hold:
+            self._write(event.text)
+
+    def close(self, trace: Trace) -> None:
+        if self._hold:
+            self._write(trace.text)
+        print(flush=True)
+        if trace.cycles:
+            print(one_line(trace), file=sys.stderr)
+
+    def _write(self, text: str) -> None:
+        print("\n".join(printable(line) for line in text.split("\n")), end="", flush=True)
+
+
+def one_line(trace: Trace) -> str:
+    """The run in one line: speed, and which tier decided how much."""
+    run, totals = trace.run, trace.run["totals"]
+    calls = totals["full_forwards"] + totals["settle_forwards"]
+    counts = ", ".join(f"{name} {count}" for name, count in totals["counts"].items() if count)
+    return (
+        f"{totals['new_tokens']} tokens in {run['wall_s']:.1f} s ({run['tokens_per_s']:.1f} tokens/s), "
+        f"{totals['cycles']} cycles, {calls} full-verifier forwards; {counts}; ended by {run['finish_reason']}"
+    )
+
+
+def as_json(trace: Trace, path: str | None) -> dict[str, Any]:
+    """The command's JSON object: run.json's facts with the totals spread out."""
+    run = trace.run
+    facts = (
+        "text",
+        "token_ids",
+        "prompt_tokens",
+        "finish_reason",
+        "method",
+        "settings",
+        "mask",
+        "mask_id",
+        "r_eff",
+    )
+    speed = ("wall_s", "ttft_s", "tokens_per_s")
+    return (
+        {key: run.get(key) for key in facts}
+        | run["totals"]
+        | {key: run.get(key) for key in speed}
+        | {"trace": path}
+    )
