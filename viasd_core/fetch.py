@@ -36,12 +36,13 @@ def fetch_hub(name: str, revision: str | None) -> tuple[Path, str]:
     try:
         config = Path(hf_hub_download(name, "config.json", revision=revision))
         check_family(json.loads(config.read_text("utf-8")).get("model_type"), name)
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+        commit = config.parent.name  # the rest comes from the same commit, even if the branch moves meanwhile
+        folder = Path(snapshot_download(name, revision=commit, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise SourceError(hub_failure(error, name, revision)) from error
     except json.JSONDecodeError as error:
         raise SourceError(f"the config.json of {name} is not valid JSON; choose another model") from error
-    return folder, folder.name
+    return folder, commit
 
 
 def hub_failure(error: Exception, name: str, revision: str | None) -> str:
