@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from toys import perturbed, toy_model, toy_tokenizer
 from viasd_core.bench.measure import RunResult
@@ -57,7 +58,9 @@ def measured(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     extras = ("--baselines", "hf,hf-assisted,hf-lookup", "--best-gamma", "--tracing-cost")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the suite's own fixture comes after those of a module
-    assert main(arguments(models, out, *extras)) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viasd_core.bench.command.CANDIDATES", (2, 5))
+        assert main(arguments(models, out, *extras)) == 0
     torch.set_num_threads(threads)
     result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return result
@@ -112,7 +115,9 @@ def test_settings_are_the_presets_and_only_those_a_method_uses(by_label: dict[st
 
 def test_the_best_gamma_is_measured_as_a_column_of_its_own(measured: dict[str, Any]) -> None:
     for method in ("sd", "via-sd"):
-        best = measured["gamma_search"][method]["best"]
+        found = measured["gamma_search"][method]
+        assert [one["gamma"] for one in found["tried"]] == [2, 3, 5]  # the preset's own 3 among them
+        best = found["best"]
         own = [
             entry for entry in measured["methods"] if entry["method"] == method and entry.get("best_gamma")
         ]

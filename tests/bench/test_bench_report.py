@@ -139,3 +139,19 @@ def test_a_mistyped_report_command_is_refused(
 ) -> None:
     assert main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_methods_are_also_compared_at_their_own_fastest_gamma() -> None:
+    best = document(3.0)
+    faster = [result(range(20), 1.0, summary=summary(cycles=10, a=3))]
+    for index, entry in enumerate(best["prompts"]):
+        done = PromptRuns(prompt(str(index), 3), {"via-sd (gamma 2)": faster})
+        entry["runs"] |= results.prompt_entry(done, str, greedy=True)["runs"]
+    specs = [{key: entry[key] for key in ("label", "method", "settings")} for entry in best["methods"]]
+    specs.append({"label": "via-sd (gamma 2)", "method": "via-sd", "settings": {"gamma": 2}})
+    search = {"via-sd": {"best": 2, "tried": [{"gamma": 2, "tokens_per_s": 20.0}], "prompts": ["0"]}}
+    text = report.markdown(
+        results.document(FACTS, specs, best["prompts"], complete=True, gamma_search=search), "r.json"
+    )
+    assert "third tier **does not pay** here; via-sd runs at 0.67" in text
+    assert "fastest gamma: third tier **pays** here; via-sd (gamma 2) runs at 2.00" in text

@@ -139,10 +139,11 @@ def test_the_schema_has_the_promised_keys() -> None:
 
 def test_a_failed_write_leaves_the_previous_file_and_no_litter(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    results.write_result(path, {"schema": "viasd-bench/1"})
+    before = {"schema": "viasd-bench/1", "prompts": []}
+    results.write_result(path, before)
     with pytest.raises(ValueError, match="JSON compliant"):
         results.write_result(path, {"speed": float("nan")})
-    assert json.loads(path.read_text()) == {"schema": "viasd-bench/1"}
+    assert json.loads(path.read_text()) == before
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 

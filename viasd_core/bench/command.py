@@ -42,7 +42,9 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     """
     items = read_items(request.data, task=request.task, limit=request.limit)
     preset = load_preset(request.preset)
-    overrides = {**request.overrides, "max_new_tokens": request.max_new_tokens}
+    # Stop strings would make the baselines decode something else, and figures come from traces.
+    fixed = {"max_new_tokens": request.max_new_tokens, "stop": (), "trace": True}
+    overrides = {**request.overrides, **fixed}
     settings = {method: method_settings(preset, method, overrides) for method in request.all_methods}
     say(f"loading {preset.name}")
     pair = load_pair(

@@ -50,6 +50,12 @@ def cycle_cost(entry: dict[str, Any]) -> CycleCost:
     )
 
 
+def fastest(methods: Sequence[dict[str, Any]], method: str) -> str:
+    """The label with the highest speed among a method's entries (its settings, and its best gamma)."""
+    own = [entry for entry in methods if entry["method"] == method]
+    return str(max(own, key=lambda entry: entry["tokens_per_s"])["label"])
+
+
 def compare(result: dict[str, Any], via: str, sd: str) -> dict[str, Any]:
     """Measured speed of label `via` over label `sd` on the same prompts: {"ratio", "ci", "verdict"}."""
     prompts: Sequence[dict[str, Any]] = result["prompts"]

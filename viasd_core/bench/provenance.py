@@ -24,7 +24,7 @@ def provenance(device: str) -> dict[str, Any]:
         "viasd_core": __version__,
         "git": git_revision(Path(__file__).resolve().parent),
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: _package_version(name) for name in PACKAGES},
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

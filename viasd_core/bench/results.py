@@ -181,14 +181,22 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
     """Replace the file in one step: an interrupted write leaves the previous state. Raises DataError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(
-            json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        beside.write_text(as_json(result), encoding="utf-8")
         os.replace(beside, path)
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); give another --out") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def as_json(result: dict[str, Any]) -> str:
+    """Figures indented for people, raw prompts one a line, so that a long benchmark stays small."""
+    head = {key: value for key, value in result.items() if key != "prompts"}
+    figures = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
+    prompts = ",\n".join(
+        json.dumps(prompt, ensure_ascii=False, allow_nan=False) for prompt in result.get("prompts", [])
+    )
+    return figures.removesuffix("\n}") + f',\n "prompts": [\n{prompts}\n]\n}}\n'
 
 
 def read_result(path: Path) -> dict[str, Any]:

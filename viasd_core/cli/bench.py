@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
+from ..terminal import printable
 from .main import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -150,4 +151,4 @@ def request_from(args: argparse.Namespace) -> Request:
 
 def say(message: str) -> None:
     """Progress goes to stderr, so that stdout is the report alone."""
-    print(message, file=sys.stderr, flush=True)
+    print(printable(message), file=sys.stderr, flush=True)
