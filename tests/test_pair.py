@@ -49,7 +49,7 @@ def test_a_preset_loads_both_models_as_asked(preset: Preset) -> None:
     assert pair.draft_model is not None
     assert (pair.verifier.n_layers, pair.draft_model.n_layers) == (5, 2)
     assert pair.verifier.dtype == pair.draft_model.dtype == torch.float64
-    assert (pair.name, pair.n_vocab, pair.n_ctx) == ("two", VOCAB, 512)
+    assert (pair.name, pair.n_vocab) == ("two", VOCAB)
 
 
 @pytest.mark.parametrize("word", ["none", "lookup", "layer-skip"])
@@ -69,12 +69,6 @@ def test_paths_replace_both_models(preset: Preset) -> None:
 def test_an_unknown_preset_is_refused_before_anything_is_loaded() -> None:
     with pytest.raises(SettingsError, match="no preset 'huge'"):
         load_pair("huge")
-
-
-def test_the_smaller_context_is_the_pairs() -> None:
-    pair = toy_pair(drafter="model")
-    assert pair.draft_model is not None
-    assert replace(pair, draft_model=replace(pair.draft_model, n_ctx=64)).n_ctx == 64
 
 
 @pytest.mark.parametrize(("head", "draft_head"), [(VOCAB, VOCAB + 21), (VOCAB + 21, VOCAB), (288, 320)])

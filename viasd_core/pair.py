@@ -30,11 +30,6 @@ class ModelPair:
             sizes.append(self.draft_model.n_vocab)
         return min(sizes)
 
-    @property
-    def n_ctx(self) -> int:
-        """Positions both models were made for."""
-        return min(model.n_ctx for model in (self.verifier, self.draft_model) if model is not None)
-
 
 def load_pair(
     preset: str | Preset,
