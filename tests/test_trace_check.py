@@ -333,6 +333,12 @@ def test_unfinished_audit_is_sound_when_it_was_switched_off_or_the_run_cut() -> 
     assert problems_after(via_sd_trace, dropped, recount, run(complete=False)) == ""
 
 
+def test_run_interrupted_between_cycles_is_sound() -> None:
+    trace = via_sd_trace()
+    trace.finish = None  # no cycle ended the run; the recorder wrote why it stopped
+    assert problems_after(lambda: trace, run(finish_reason="cancelled", complete=False)) == ""
+
+
 def test_token_audited_twice_is_named() -> None:
     trace = via_sd_trace()
     trace.problems.append("output token 2 was audited again in cycle 4")

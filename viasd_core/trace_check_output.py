@@ -58,7 +58,7 @@ def run_is_described(trace: Trace) -> Iterator[str]:
         yield f"run.json: finish_reason is {finish!r}, expected one of {', '.join(FINISHES)}"
     if trace.run.get("complete") and finish is None:
         yield "run.json: the run is marked complete but has no finish_reason"
-    if finish != trace.finish:
+    if trace.finish is not None and finish != trace.finish:
         yield f"run.json: finish_reason is {finish!r}, the cycles ended with {trace.finish!r}"
     prompt = trace.run.get("prompt_token_ids")
     if isinstance(prompt, list) and len(prompt) != trace.run.get("prompt_tokens"):
