@@ -43,6 +43,21 @@ def test_show_prints_the_summary_numbers() -> None:
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("recorded", "name"),
+    [
+        ("toy", "toy"),
+        ({"kind": "folder", "id": "toy", "sha256": "0"}, "toy"),
+        ({"kind": "lookup"}, "lookup"),
+        ({"kind": "model", "model": {"kind": "hub", "id": "org/toy"}}, "org/toy"),
+    ],
+)
+def test_show_names_models_by_id_or_kind(recorded: object, name: str) -> None:
+    trace = via_sd_trace()
+    trace.run["models"] = {"verifier": "q", "drafter": recorded}
+    assert f"drafter  {name}" in show(trace).splitlines()
+
+
 @pytest.mark.parametrize("width", [40, 57, 80])
 def test_show_wraps_tokens_within_the_width(width: int) -> None:
     trace = via_sd_trace()

@@ -63,8 +63,8 @@ def _heading(trace: Trace, width: int) -> Iterator[str]:
     facts = {
         "run": run.get("run_id"),
         "method": run.get("method"),
-        "verifier": models.get("verifier"),
-        "drafter": models.get("drafter"),
+        "verifier": _model_name(models.get("verifier")),
+        "drafter": _model_name(models.get("drafter")),
         "finish": run.get("finish_reason") if run.get("complete", True) else "incomplete",
         "prompt": run.get("prompt"),
     }
@@ -72,6 +72,13 @@ def _heading(trace: Trace, width: int) -> Iterator[str]:
         if value is not None:
             line = f"{name:<9}{printable(str(value))}"
             yield line if len(line) <= width else line[: width - 3] + "..."
+
+
+def _model_name(model: Any) -> Any:
+    """The id of a recorded model, or the kind of a drafter that has none of its own."""
+    if not isinstance(model, dict):
+        return model
+    return model.get("id") or _model_name(model.get("model")) or model.get("kind")
 
 
 def _interlinear(rows: Iterable[TokenRow], width: int, colour: bool) -> Iterator[str]:
