@@ -167,7 +167,7 @@ def encode(
 
     Raises DataError when none is left.
     """
-    room = pair.n_ctx - max_new_tokens
+    room = pair.verifier.n_ctx - max_new_tokens
     prompts = [BenchPrompt(item, tuple(encode_prompt(pair, item.prompt, raw=raw))) for item in items]
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     if not fitting:
