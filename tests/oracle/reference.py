@@ -1,0 +1,95 @@
+"""The models' arithmetic written out plainly: no cache object, no attention interface, one visibility rule.
+
+Independent of the engine: it shares with it the models' own projections, norms, MLPs and rotary tables only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+Rows = dict[int, tuple[Tensor, Tensor]]  # layer -> keys and values, [kv_heads, rows, head_dim] each
+
+
+@torch.no_grad()
+def recompute(
+    model: PreTrainedModel,
+    ids: Sequence[int],
+    layers: Sequence[int] | None = None,
+    prefix: Rows | None = None,
+) -> tuple[Tensor, Rows]:
+    """Run `ids` through `layers` (default: all), behind the rows of `prefix` (default: none).
+
+    Rows of `prefix` are taken as they are; its tokens must be the first of `ids`. Returns the logits of the
+    rows behind it, [len(ids) - prefix rows, V], and all rows of every layer.
+    """
+    body: Any = model.model
+    known = next(iter(prefix.values()))[0].shape[1] if prefix else 0
+    positions = torch.arange(known, len(ids))
+    hidden = body.embed_tokens(torch.tensor(ids[known:], dtype=torch.long))
+    cos, sin = (table[0] for table in body.rotary_emb(hidden[None], position_ids=positions[None]))
+    rows: Rows = {}
+    for layer in range(len(body.layers)) if layers is None else layers:
+        past = prefix[layer] if prefix else None
+        hidden, rows[layer] = block(body.layers[layer], hidden, cos, sin, past, window_of(model, layer))
+    head: Any = model.lm_head
+    return head(body.norm(hidden)), rows
+
+
+def window_of(model: PreTrainedModel, layer: int) -> int | None:
+    """How many of the latest positions a layer sees, itself included; None: all."""
+    config: Any = model.config
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return window
+    return window if kinds[layer] == "sliding_attention" else None
+
+
+def block(
+    layer: Any,
+    hidden: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    past: tuple[Tensor, Tensor] | None,
+    window: int | None,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """One decoder block over `hidden` [rows, width]; returns its output and all keys and values."""
+    attention, new = layer.self_attn, hidden.shape[0]
+    normed = layer.input_layernorm(hidden)
+
+    def heads(projected: Tensor) -> Tensor:
+        return projected.view(new, projected.shape[1] // attention.head_dim, attention.head_dim)
+
+    query, key = heads(attention.q_proj(normed)), heads(attention.k_proj(normed))
+    if hasattr(attention, "q_norm"):
+        query, key = attention.q_norm(query), attention.k_norm(key)
+    query, key = rotated(query.transpose(0, 1), cos, sin), rotated(key.transpose(0, 1), cos, sin)
+    value = heads(attention.v_proj(normed)).transpose(0, 1)
+    if past is not None:
+        key, value = torch.cat([past[0], key], 1), torch.cat([past[1], value], 1)
+    known = key.shape[1] - new
+    behind = torch.arange(known, known + new)[:, None] - torch.arange(known + new)[None]
+    seen = (behind >= 0) & (behind < (window or behind.numel() + 1))
+    groups = query.shape[0] // key.shape[0]
+    keys, values = key.repeat_interleave(groups, 0), value.repeat_interleave(groups, 0)
+    scores = (query @ keys.transpose(1, 2)) * attention.head_dim**-0.5
+    mixed = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ values
+    hidden = hidden + attention.o_proj(mixed.transpose(0, 1).flatten(1))
+    return hidden + layer.mlp(layer.post_attention_layernorm(hidden)), (key, value)
+
+
+def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of [heads, rows, head_dim]."""
+    half = states.shape[-1] // 2
+    turned = torch.cat([-states[..., half:], states[..., :half]], -1)
+    return states * cos + turned * sin
+
+
+def first(rows: Rows, count: int) -> Rows:
+    """The first `count` rows of every layer."""
+    return {layer: (key[:, :count], value[:, :count]) for layer, (key, value) in rows.items()}

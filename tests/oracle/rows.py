@@ -1,0 +1,64 @@
+"""Are the rows in a run's KV slots what their definition says? Every tier, recomputed from scratch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oracle.reference import Rows, first, recompute
+from viasd_core.decode import Loop
+from viasd_core.drafters.autoregressive import AutoregressiveDrafter
+from viasd_core.tiers import TierStack
+
+TOLERANCE = 1e-10
+
+
+def difference(stack: TierStack, expected: Rows, start: int, end: int) -> float:
+    """Largest deviation of slots start+1..end (rows start..end-1) from `expected`, over its layers."""
+    worst = 0.0
+    for layer, (keys, values) in expected.items():
+        for mine, theirs in ((stack.slots.keys[layer], keys), (stack.slots.values[layer], values)):
+            gap = (mine[0, :, start + 1 : end + 1] - theirs[:, start:end]).abs()
+            worst = max(worst, gap.max().item() if gap.numel() else 0.0)
+    return worst
+
+
+def check_rows(loop: Loop) -> None:
+    """Rows of q, q' and the drafter, after a cycle of a float64 run.
+
+    q: all layers from scratch. q': q's rows below n_q and its own above, or with its own cache a sub-model
+    by itself. A nested drafter stands on the rows of both; any other is a model by itself.
+    """
+    verifier, tokens = loop.run.verifier, loop.run.tokens
+    model: Any = loop.parts.runner.model  # type: ignore[attr-defined]
+    n_q, last = verifier.n_q, len(tokens) - 1
+    _, rows = recompute(model, tokens)
+    assert 0 <= n_q <= last
+    assert difference(verifier.stack, rows, 0, n_q) < TOLERANCE
+    below, settled = first(rows, n_q), n_q
+    if loop.mask is not None:
+        n_s = verifier.n_s
+        if verifier.slim_stack is verifier.stack:
+            assert n_q <= n_s <= last
+            _, slim = recompute(model, tokens[:n_s], verifier.slim_layers, below)
+            assert difference(verifier.stack, slim, n_q, n_s) < TOLERANCE
+            below, settled = slim, n_s
+        else:
+            assert n_s <= last
+            _, slim = recompute(model, tokens[:n_s], verifier.slim_layers)
+            assert difference(verifier.slim_stack, slim, 0, n_s) < TOLERANCE
+    if isinstance(loop.run.drafter, AutoregressiveDrafter):
+        check_draft_rows(loop, loop.run.drafter, below, settled)
+
+
+def check_draft_rows(loop: Loop, drafter: AutoregressiveDrafter, below: Rows, settled: int) -> None:
+    stack, n_p, tokens = drafter._stack, drafter.n_p, loop.run.tokens
+    layers = stack.layers[drafter._tier]
+    model: Any = stack.runner.model  # type: ignore[attr-defined]
+    assert n_p <= len(tokens) - 1
+    if stack is loop.run.verifier.stack:
+        assert settled <= n_p
+        _, rows = recompute(model, tokens[:n_p], layers, {layer: below[layer] for layer in layers})
+        assert difference(stack, rows, settled, n_p) < TOLERANCE
+    else:
+        _, rows = recompute(model, tokens[:n_p], layers)
+        assert difference(stack, rows, 0, n_p) < TOLERANCE
