@@ -1,0 +1,1 @@
+"""The page: forms, run control, queue and wire around the engine. Starts and replays without torch."""

@@ -1,0 +1,132 @@
+"""The public API: generate, export and list, for `gradio_client` and plain HTTP. Inputs are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from viasd_core.errors import TraceError, ViasdError
+from viasd_core.settings import METHOD_OPTIONS, METHODS, refuse_unused
+
+from .catalog import DRAFTERS, Catalog
+from .engine import Engine
+from .examples import Example
+from .options import LIVE
+from .runs import Run
+from .session import Sessions
+from .wiring import stream
+
+REPORT_S = 0.5  # between two reports of a running generation
+RESULT = (
+    "text",
+    "token_ids",
+    "prompt_tokens",
+    "finish_reason",
+    "method",
+    "settings",
+    "wall_s",
+    "tokens_per_s",
+)
+
+
+class Api:
+    """Handlers of the public endpoints."""
+
+    def __init__(self, engine: Engine, sessions: Sessions, catalog: Catalog, shown: list[Example]) -> None:
+        self.engine, self.sessions, self.catalog, self.examples = engine, sessions, catalog, shown
+
+    def connect(self) -> None:
+        """Register the endpoints in the current Blocks."""
+        gr.api(self.generate, api_name="generate", concurrency_limit=None)
+        gr.api(self.export, api_name="export", queue=False)
+        gr.api(self.list, api_name="list", queue=False)
+
+    def generate(
+        self,
+        request: gr.Request,
+        prompt: str,
+        preset: str = "",
+        method: str = "via-sd",
+        drafter: str = "preset",
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        alpha1: float | None = None,
+        alpha2: float | None = None,
+        gamma: int | None = None,
+        skip_ratio: float | None = None,
+        strict: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Decode a prompt with the whole page's queue. Yields what is known so far; the last is complete.
+
+        Settings left out are the preset's. `run` in the answer is the id that `export` takes.
+        """
+        given = {
+            "alpha1": alpha1,
+            "alpha2": alpha2,
+            "gamma": gamma,
+            "skip_ratio": skip_ratio,
+            "strict": strict or None,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        run = Run()
+        try:
+            if method in METHODS:
+                refuse_unused(method, set(chosen))
+            capped = min(max_new_tokens, self.catalog.limits.max_tokens)
+            values = chosen | {"max_new_tokens": capped, "temperature": temperature, "seed": seed}
+            job = self.catalog.job(prompt, preset or self.catalog.first, method, drafter, values)
+            self.engine.submit(run, job)
+        except ViasdError as error:
+            raise gr.Error(str(error)) from error
+        self.sessions.add(str(request.session_hash), run)
+        try:
+            for _ in stream(run, REPORT_S):
+                yield report(run)
+        finally:
+            self.engine.stop(run, "the caller went away")
+
+    def export(self, run: str) -> dict[str, Any]:
+        """The trace bundle (zip) of one of your runs, also of one that was stopped."""
+        found = self.sessions.find(run)
+        folder = self.sessions.folder(found) if found else None
+        if found is None or folder is None:
+            raise gr.Error("there is no such run; give an id that generate answered with in this session")
+        if not found.trace.cycles or not found.ended:
+            raise gr.Error("the run holds no finished trace yet; wait until it has ended")
+        path = folder / "viasd-trace.zip"
+        try:
+            found.trace.save(path)
+        except TraceError as error:
+            raise gr.Error(str(error)) from error
+        return {"path": str(path), "meta": {"_type": "gradio.FileData"}}
+
+    def list(self) -> dict[str, Any]:
+        """Presets, methods with their settings, drafters, caps and recorded runs."""
+        return {
+            "presets": {name: preset.description for name, preset in self.catalog.presets.items()},
+            "methods": {name: sorted(METHOD_OPTIONS[name]) for name in METHODS},
+            "drafters": list(DRAFTERS),
+            "live": [option.name for option in LIVE],
+            "max_new_tokens": self.catalog.limits.max_tokens,
+            "max_prompt": self.catalog.limits.max_prompt,
+            "recorded": [item.title for item in self.examples],
+        }
+
+
+def report(run: Run) -> dict[str, Any]:
+    """A run's state and, once it has ended, its result."""
+    trace = run.trace
+    answer: dict[str, Any] = {
+        "run": run.id,
+        "state": run.state,
+        "new_tokens": sum(row.committed for row in list(trace.cycles)),
+    }
+    if not run.ended:
+        return answer
+    answer["message"] = run.last_words
+    if not trace.cycles:
+        return answer
+    return answer | {name: trace.run.get(name) for name in RESULT} | trace.run["totals"]

@@ -1,0 +1,56 @@
+"""The one place where the page decodes: a generator of plain values that may run in a forked worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from viasd_core.errors import ViasdError
+from viasd_core.live import KNOB_NAMES, LiveSettings
+
+from .job import Job
+from .pairs import PairStore
+from .slots import Gate, ReadOnlyCarrier, SlotTable
+
+Step = tuple[str, Any, float]
+Decoder = Callable[[Job, int], Iterator[Step]]
+
+
+def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
+    """A generator function of a job and a slot's index; it yields ("start", what run.json says so far, 0), then
+    ("cycle", CycleEvent, seconds) for each.
+
+    Seconds count from the first cycle's start without pauses. The last step is ("end", None, seconds), or
+    ("problem", sentence, seconds) for input that cannot be decoded.
+    """
+
+    def decode_job(job: Job, index: int) -> Iterator[Step]:
+        from viasd_core.decode import generate
+        from viasd_core.record import describe, encode_prompt
+
+        slot = table[index]
+        knobs = slot.carrier.read()
+        gate = Gate(slot.control)
+        began = time.perf_counter()
+        elapsed = 0.0
+        try:
+            settings = job.settings.with_(**{name: getattr(knobs, name) for name in KNOB_NAMES})
+            pair = pairs.now(job.pair)
+            prompt_ids = encode_prompt(pair, job.prompt, raw=job.raw)
+            live = LiveSettings(settings, ReadOnlyCarrier(slot.carrier))
+            events = generate(pair, prompt_ids, settings, live)
+            yield "start", describe(pair, job.prompt, prompt_ids, settings), 0.0
+            began, gate.waited = time.perf_counter(), 0.0
+            while gate.open():
+                event = next(events, None)
+                elapsed = time.perf_counter() - began - gate.waited
+                if event is None:
+                    break
+                yield "cycle", event, elapsed
+        except ViasdError as error:
+            yield "problem", str(error), elapsed
+            return
+        yield "end", None, elapsed
+
+    return decode_job

@@ -1,0 +1,280 @@
+"""One decode at a time: a first-in first-out queue, one worker thread, and a watch over the slot's holder."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from viasd_core.errors import ViasdError
+from viasd_core.live import LiveSettings
+from viz.wire import start_event
+
+from .decoder import Decoder, make_decoder
+from .job import Job, PairKey
+from .limits import Limits
+from .pairs import PairStore
+from .runs import Run
+from .slots import TABLE, Slot, SlotTable
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 0.25  # how often the slot's holder is looked at
+SAY_S = 2.0  # how often a run that loads its models says so
+
+
+class BusyError(ViasdError):
+    """Too many runs wait already."""
+
+
+@dataclass
+class Loading:
+    """A run whose models are not ready; times are time.monotonic."""
+
+    run: Run
+    since: float
+    said: float
+
+
+class Engine:
+    """Runs jobs in the order in which their models were ready. All public methods return at once."""
+
+    def __init__(
+        self,
+        pairs: PairStore,
+        limits: Limits,
+        *,
+        table: SlotTable = TABLE,
+        wrap: Callable[[Decoder], Decoder] = lambda decoder: decoder,
+    ) -> None:
+        self.pairs, self.limits, self._table = pairs, limits, table
+        self._decode = wrap(make_decoder(pairs, table))
+        self._queue: deque[Run] = deque()
+        self._loading: dict[str, Loading] = {}
+        self._contexts: dict[str, contextvars.Context] = {}
+        self._active: Run | None = None
+        self._turn = threading.Condition()
+        self._threads: list[threading.Thread] = []
+
+    # -- what the page asks for
+
+    def submit(self, run: Run, job: Job) -> None:
+        """Load the job's models if need be, then decode when it is the run's turn. Raises BusyError."""
+        with self._turn:
+            waiting = len(self._queue) + len(self._loading)
+            slot = self._table.take() if waiting < self.limits.max_waiting else None
+            if slot is None:
+                raise BusyError(f"{waiting} runs are waiting already; try again when one of them has ended")
+            self._start_threads()
+            run.job, run.slot = job, slot
+            run.live = LiveSettings(job.settings, slot.carrier)
+            self._loading[run.id] = Loading(run, time.monotonic(), time.monotonic())
+            self._contexts[run.id] = contextvars.copy_context()
+        run.say("loading", f"getting the models of {job.pair.preset} ready")
+        self.pairs.request(job.pair, lambda pair, problem: self._models_answered(run, problem))
+
+    def load_now(self, preset: str) -> str:
+        """Load a preset's models in the calling thread; returns the problem in a sentence, or nothing."""
+        try:
+            self.pairs.now(PairKey(preset))
+        except (ViasdError, ImportError) as error:
+            return str(error)
+        return ""
+
+    def pause(self, run: Run) -> None:
+        if (slot := run.slot) and not slot.control.paused:
+            run.touched = time.monotonic()
+            slot.control.pause()
+            run.note("pause")
+            if run is self._active:
+                run.say("paused", f"paused; the slot is kept for {self.limits.idle_seconds:g} s")
+
+    def resume(self, run: Run) -> None:
+        if (slot := run.slot) and slot.control.paused:
+            run.touched = time.monotonic()
+            slot.control.resume()
+            run.note("resume")
+            if run is self._active:
+                run.say("running", "running")
+
+    def step(self, run: Run) -> None:
+        """One more cycle, then pause."""
+        if slot := run.slot:
+            run.touched = time.monotonic()
+            slot.control.step()
+            run.note("step")
+            if run is self._active:
+                run.say("paused", "one more cycle, then paused")
+
+    def stop(self, run: Run, reason: str = "") -> None:
+        """End the run at the next cycle boundary; what was decoded is kept. Only sets flags."""
+        if (slot := run.slot) and not slot.control.stopped:
+            run.reason = reason
+            slot.control.stop()
+            run.note("stop", reason)
+            run.say("stopping", "stopping at the end of this cycle")
+
+    def turn_knob(self, run: Run, name: str, value: Any) -> None:
+        """Set a live value; it acts from the next cycle. Raises SettingsError."""
+        if run.live and not run.ended:
+            run.touched = time.monotonic()
+            run.turned(name, value, run.live.update(**{name: value}))
+
+    def waiting(self) -> int:
+        return len(self._queue) + len(self._loading)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing decodes, waits or holds a slot."""
+        return self._active is None and not self.waiting() and not self._table.in_use
+
+    # -- threads
+
+    def _start_threads(self) -> None:
+        if not self._threads:
+            for target in (self._work, self._watch):
+                thread = threading.Thread(target=target, name=f"engine {target.__name__}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _models_answered(self, run: Run, problem: str) -> None:
+        with self._turn:
+            if self._loading.pop(run.id, None) is None:  # stopped while it was loading
+                return
+            if not problem:
+                self._queue.append(run)
+            self._turn.notify_all()
+        if problem:
+            self._end(run, problem)
+        else:
+            self._tell_places()
+
+    def _work(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: len(self._queue) > 0)
+                run = self._active = self._queue.popleft()
+                context = self._contexts[run.id]
+            self._tell_places()
+            problem = "the run ended unexpectedly; what was decoded is kept"
+            try:
+                problem = context.run(self._decode_run, run)
+            except Exception as error:  # an engine failure must not take the queue with it
+                frames = "".join(traceback.format_tb(error.__traceback__))
+                log.error("a run failed with %s at\n%s", type(error).__name__, frames)
+                problem = f"the run failed ({type(error).__name__}); what was decoded is kept"
+            finally:
+                self._end(run, problem)
+                self._active = None
+
+    def _decode_run(self, run: Run) -> str:
+        """Decode to the end; returns the problem in a sentence, or nothing."""
+        assert run.slot is not None and run.job is not None
+        if run.slot.control.stopped:
+            return ""
+        run.touched = run.watched = time.monotonic()
+        if run.slot.control.paused:
+            run.say("paused", "paused before the first cycle")
+        else:
+            run.say("running", "reading the prompt")
+        for kind, value, seconds in self._decode(run.job, run.slot.index):
+            if kind == "start":
+                run.trace.run.update(value)
+                run.began = time.monotonic()
+                run.publish(start_event(run.trace.run))
+                if not run.slot.control.paused:
+                    run.say("running", "decoding")
+            elif kind == "cycle":
+                run.trace.run.setdefault("ttft_s", seconds)
+                run.trace.run["wall_s"] = seconds
+                run.add(value)
+            elif kind == "problem":
+                return str(value)
+        return ""
+
+    def _end(self, run: Run, problem: str) -> None:
+        """Complete the trace, tell the browser, give the slot back."""
+        with self._turn:
+            slot, run.slot = run.slot, None
+            self._contexts.pop(run.id, None)
+        if run.trace.run:
+            from viasd_core.record import finish
+
+            finish(run.trace, run.trace.run.pop("wall_s", 0.0))
+        if slot is not None:
+            self._table.give_back(slot)
+        state = "error" if problem else "done" if run.trace.finish else "stopped"
+        run.close(state, problem or run.reason or outcome(run))
+
+    def _tell_places(self) -> None:
+        with self._turn:
+            queued = list(self._queue)
+        for place, run in enumerate(queued, 1):
+            ahead = "one run is" if place == 1 else f"{place} runs are"
+            run.say("queued", f"{ahead} ahead of this one; place {place} in the queue", position=place - 1)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(WATCH_S)
+            now = time.monotonic()
+            self._drop_stopped()
+            self._tell_loading(now)
+            active = self._active
+            if active is not None and active.slot is not None:
+                self._check_holder(active, active.slot, now)
+
+    def _drop_stopped(self) -> None:
+        with self._turn:
+            dropped = [run for run in self._queue if run.slot and run.slot.control.stopped]
+            for run in dropped:
+                self._queue.remove(run)
+            loading = [entry.run for entry in self._loading.values()]
+            loading = [run for run in loading if run.slot and run.slot.control.stopped]
+            for run in loading:
+                del self._loading[run.id]
+        for run in dropped + loading:
+            self._end(run, "")
+        if dropped:
+            self._tell_places()
+
+    def _tell_loading(self, now: float) -> None:
+        for loading in list(self._loading.values()):
+            if now - loading.said >= SAY_S:
+                loading.said = now
+                run = loading.run
+                preset = run.job.pair.preset if run.job else ""
+                run.say("loading", f"loading the models of {preset}, {now - loading.since:.0f} s")
+
+    def _check_holder(self, run: Run, slot: Slot, now: float) -> None:
+        """Take the slot from a run that is paused too long, unwatched, or over its time."""
+        limits = self.limits
+        if slot.control.paused and now - run.touched > limits.idle_seconds:
+            self.stop(
+                run,
+                f"paused for more than {limits.idle_seconds:g} s, so the slot went to the next run; "
+                "the trace so far is kept",
+            )
+        elif now - run.watched > limits.idle_seconds:
+            self.stop(run, "nobody was watching, so the run was ended")
+        elif limits.max_seconds and run.began and now - run.began > limits.max_seconds:
+            self.stop(
+                run,
+                f"ended after {limits.max_seconds:g} s, this page's limit; the trace so far is kept",
+            )
+
+
+def outcome(run: Run) -> str:
+    """How a run ended, in a sentence."""
+    facts = run.trace.run
+    if not run.trace.cycles:
+        return "stopped before the first cycle; nothing was decoded"
+    totals, seconds = facts["totals"], facts["wall_s"]
+    if not facts["complete"]:
+        return f"stopped; the {totals['new_tokens']} tokens so far are kept"
+    return f"finished ({facts['finish_reason']}): {totals['new_tokens']} tokens in {seconds:.1f} s"

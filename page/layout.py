@@ -1,0 +1,147 @@
+"""The page's components. No behaviour: `wiring` connects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from viasd_core.settings import METHODS
+from viz.viewer import script, template
+
+from .assets import STATIC, notice_script, plotly_url
+from .catalog import Catalog
+from .examples import Example
+from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
+
+FIRST_METHOD = "via-sd"
+DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "the verifier with layers skipped"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Every component that has behaviour; `controls` by option name."""
+
+    prompt: gr.Textbox
+    preset: gr.Dropdown
+    method: gr.Dropdown
+    drafter: gr.Dropdown
+    controls: dict[str, Any]
+    run: gr.Button
+    pause: gr.Button
+    step: gr.Button
+    stop: gr.Button
+    example: gr.Dropdown
+    notice: gr.HTML
+    viewer: gr.HTML
+
+    @property
+    def form(self) -> list[Any]:
+        """Inputs of a run, in the order `wiring` reads them."""
+        controls = [self.controls[option.name] for option in OPTIONS]
+        return [self.prompt, self.preset, self.method, self.drafter, *controls]
+
+
+def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., Any]) -> Parts:
+    """Lay the page out inside the current Blocks."""
+    with gr.Sidebar(position="left", width=330, elem_id="viasd-sidebar"):
+        preset = gr.Dropdown(
+            list(catalog.presets), value=catalog.first, label="model pair", elem_id="viasd-preset"
+        )
+        method = gr.Dropdown(
+            [(METHOD_WORDS.get(name, name), name) for name in METHODS],
+            value=FIRST_METHOD,
+            label="method",
+            elem_id="viasd-method",
+        )
+        drafter = gr.Dropdown(
+            drafter_choices(catalog, catalog.first), value="preset", label="drafter", elem_id="viasd-drafter"
+        )
+        controls = _controls(catalog)
+    gr.Markdown("# VIA-SD Explorer", elem_id="viasd-title")
+    with gr.Row():
+        prompt = gr.Textbox(
+            catalog.prompt(catalog.first),
+            label="prompt",
+            lines=2,
+            max_lines=8,
+            max_length=catalog.limits.max_prompt,
+            scale=3,
+            elem_id="viasd-prompt",
+        )
+        example = gr.Dropdown(
+            [(item.title, index) for index, item in enumerate(examples)],
+            value=0 if examples else None,
+            label="recorded run",
+            info="opens at once, needs no model" if examples else "none is stored here",
+            interactive=bool(examples),
+            min_width=220,
+            scale=2,
+            elem_id="viasd-example",
+        )
+    with gr.Row(elem_classes="viasd-transport"):
+        run = gr.Button("Run", variant="primary", elem_id="viasd-run")
+        pause = gr.Button("Pause", elem_id="viasd-pause")
+        step = gr.Button("Step", elem_id="viasd-step")
+        stop = gr.Button("Stop", variant="stop", elem_id="viasd-stop")
+    notice = gr.HTML(
+        value={"text": "", "level": "info"},
+        html_template=(STATIC / "notice.html").read_text("utf-8"),
+        js_on_load=notice_script(),
+        apply_default_css=False,
+        padding=False,
+        elem_id="viasd-notice",
+    )
+    viewer = gr.HTML(
+        value=None,
+        html_template=template(),
+        js_on_load=script(),
+        apply_default_css=False,
+        padding=False,
+        elem_id="viasd-viewer",
+        plotly_url=plotly_url(),
+        server_functions=[fetch_since],
+    )
+    return Parts(prompt, preset, method, drafter, controls, run, pause, step, stop, example, notice, viewer)
+
+
+def drafter_choices(catalog: Catalog, preset: str) -> list[tuple[str, str]]:
+    """The preset's own drafter first, named by its kind."""
+    own = catalog.presets[preset].drafter.kind
+    words = DRAFTER_WORDS.get(own, "a small model" if own == "model" else own)
+    others = [(words, kind) for kind, words in DRAFTER_WORDS.items() if kind != own]
+    return [(f"the pair's own: {words}", "preset"), *others]
+
+
+def _controls(catalog: Catalog) -> dict[str, Any]:
+    values = catalog.defaults(catalog.first)
+    controls: dict[str, Any] = {}
+    with gr.Group():
+        gr.Markdown("**Act during a run**", elem_classes="viasd-group", padding=True)
+        for option in LIVE:
+            controls[option.name] = _control(option, values[option.name])
+    with gr.Row():
+        for name in BASIC:
+            controls[name] = _control(BY_NAME[name], values[name])
+    with gr.Accordion("Advanced", open=False):
+        for option in ADVANCED:
+            controls[option.name] = _control(option, values[option.name])
+    return controls
+
+
+def _control(option: Option, value: Any) -> Any:
+    common: dict[str, Any] = {
+        "label": option.label,
+        "info": option.info_for(FIRST_METHOD) or None,
+        "interactive": option.used_by(FIRST_METHOD),
+        "elem_id": f"viasd-{option.name}",
+    }
+    if option.kind == "slider":
+        return gr.Slider(option.low, option.high, value, step=option.step, **common)
+    if option.kind == "choice":
+        return gr.Dropdown(list(option.choices), value=value or "", **common)
+    if option.kind == "switch":
+        return gr.Checkbox(bool(value), **common)
+    return gr.Number(value, precision=0 if option.whole else None, step=option.step, min_width=100, **common)

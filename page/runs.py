@@ -1,0 +1,122 @@
+"""One run as the page sees it: a numbered log of messages that a browser reads at its own pace."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from viasd_core.live import LiveSettings
+from viasd_core.trace import CycleEvent, EventRow, Trace
+from viz.wire import batch, encode_event, encode_row, end_event, status_event
+
+from .job import Job
+from .slots import Slot
+
+BATCH = 2000  # messages a browser is sent at once
+ENDED = ("done", "stopped", "error")
+
+Message = dict[str, Any]
+
+
+class Run:
+    """A log of messages numbered 1, 2, ..., and for a live run the trace that grows with it.
+
+    `state` is one of the viewer's: queued, loading, running, paused, stopping, stopped, done, error. Messages
+    are only appended, under the lock; readers keep the number of the last one they have seen.
+    """
+
+    def __init__(self, messages: Sequence[Message] | None = None) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self._log: list[Message] = list(messages or ())
+        self._made = [0.0] * len(self._log)  # epoch seconds, for the delay from cycle to paint
+        self._changed = threading.Condition()
+        self._notes: list[EventRow] = []  # not yet in a message
+        self._pending: dict[str, Any] = {}  # knobs turned and not yet applied
+        self._pending_version = 0
+        self.trace = Trace()
+        self.state = "queued" if messages is None else "done"
+        self.job: Job | None = None
+        self.slot: Slot | None = None
+        self.live: LiveSettings | None = None
+        self.began: float | None = None  # of the first cycle, time.monotonic
+        self.touched = time.monotonic()  # the user last did something
+        self.watched = time.monotonic()  # somebody last read the log
+        self.last_words = ""  # the sentence it ended with
+        self.reason = ""  # why the page ended the run, in a sentence
+
+    @property
+    def total(self) -> int:
+        return len(self._log)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    def publish(self, *messages: Message) -> None:
+        with self._changed:
+            self._log.extend(messages)
+            self._made.extend([time.time()] * len(messages))
+            self._changed.notify_all()
+
+    def say(self, state: str, text: str, **more: Any) -> None:
+        """Change the state and tell the browser in one sentence. A run that has ended stays so."""
+        with self._changed:
+            if not self.ended:
+                self.state = state
+                self.publish(status_event(state, text, **more))
+
+    def note(self, kind: str, text: str = "") -> None:
+        """A pause, resume, step or stop, for the trace: it goes out with the next cycle, or with the end."""
+        t_us = int((time.monotonic() - self.began) * 1e6) if self.began is not None else 0
+        cycle = len(self.trace.cycles)
+        self._notes.append(EventRow(t_us, cycle, kind, "", "", text))
+
+    def add(self, event: CycleEvent) -> None:
+        """Fold a cycle into the trace and the log."""
+        notes, self._notes = self._notes, []
+        event = replace(event, events=event.events + tuple(notes))
+        self.trace.add(event)
+        self.publish(encode_event(event))
+        with self._changed:
+            applied = bool(self._pending) and event.cycle.param_version >= self._pending_version
+            if applied:
+                self._pending = {}
+        if applied:
+            self.say(self.state, f"settings applied in cycle {event.cycle.cycle}", pending={})
+
+    def turned(self, name: str, value: Any, version: int) -> None:
+        """A knob was written and waits for the next cycle."""
+        with self._changed:
+            self._pending = self._pending | {name: value}
+            self._pending_version = version
+            self.say(self.state, f"{name} {value:g} acts from the next cycle", pending=dict(self._pending))
+
+    def close(self, state: str, text: str) -> None:
+        """The last two messages: how it ended, and run.json."""
+        notes = [replace(row, cycle=max(0, len(self.trace.cycles) - 1)) for row in self._notes]
+        self.trace.events.extend(notes)
+        last = end_event(self.trace.run)
+        if notes:
+            last["events"] = [encode_row(row) for row in notes]
+        with self._changed:
+            if not self.ended:
+                self.state, self.last_words = state, text
+                self.publish(status_event(state, text, pending={}), last)
+
+    def wait(self, last: int, timeout: float) -> bool:
+        """Block until there is a message after number `last`; False when none came in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._log) > last, timeout)
+
+    def batch(self, last: int, limit: int = BATCH) -> Message:
+        """The messages after number `last`, at most `limit`, as the viewer takes them."""
+        self.watched = time.monotonic()
+        with self._changed:
+            events, total = self._log[last : last + limit], len(self._log)
+            made = self._made[last] if events else 0.0
+        more = {"more": True} if last + len(events) < total else {}
+        return batch(self.id, last + 1, events, **more, **({"t": made} if made else {}))

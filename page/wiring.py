@@ -1,0 +1,224 @@
+"""What happens when something on the page is touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import gradio as gr
+
+from viasd_core.errors import ViasdError
+from viz.wire import opening
+
+from .catalog import Catalog
+from .engine import Engine
+from .examples import Example, messages_of
+from .layout import Parts, drafter_choices
+from .options import LIVE, OPTIONS
+from .runs import Run
+from .session import Sessions
+
+FLUSH_S = 1 / 12  # a browser is sent at most this many batches a second
+HEARTBEAT_S = 1.0  # an empty batch when nothing happens, so that a vanished browser is noticed
+NO_RUN = "nothing is running; press Run first"
+NO_TORCH = "torch is not installed here, so nothing can be decoded; recorded runs play without it"
+
+
+def notice(text: str = "", level: str = "info") -> dict[str, str]:
+    return {"text": text, "level": level}
+
+
+class Wiring:
+    """Event handlers. They answer at once; only `start` streams."""
+
+    def __init__(self, engine: Engine, sessions: Sessions, catalog: Catalog, shown: list[Example]) -> None:
+        self.engine, self.sessions, self.catalog, self.examples = engine, sessions, catalog, shown
+
+    def connect(self, demo: gr.Blocks, parts: Parts) -> None:
+        private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+        quick: dict[str, Any] = {**private, "queue": False}
+        demo.load(self.opened, parts.example, [parts.viewer, parts.notice], **quick)
+        demo.unload(self.closed)
+        parts.run.click(
+            self.start,
+            parts.form,
+            [parts.viewer, parts.notice, parts.pause],
+            concurrency_limit=None,
+            **private,
+        )
+        parts.pause.click(self.pause, None, [parts.notice, parts.pause], **quick)
+        parts.step.click(self.step, None, [parts.notice, parts.pause], **quick)
+        parts.stop.click(self.stop, None, [parts.notice, parts.pause], **quick)
+        parts.example.input(self.open_example, parts.example, [parts.viewer, parts.notice], **quick)
+        for option in LIVE:
+            parts.controls[option.name].input(
+                self.knob(option.name),
+                [
+                    parts.controls[option.name],
+                    parts.method,
+                    parts.controls["strict"],
+                    parts.controls["temperature"],
+                ],
+                parts.notice,
+                trigger_mode="always_last",
+                **quick,
+            )
+        parts.controls["strict"].input(
+            self.check_strict,
+            [parts.method, parts.controls["strict"], parts.controls["temperature"]],
+            parts.notice,
+            trigger_mode="always_last",
+            **quick,
+        )
+        controls = [parts.controls[option.name] for option in OPTIONS]
+        parts.method.input(self.method_chosen, parts.method, [parts.drafter, *controls], **quick)
+        parts.preset.input(
+            self.preset_chosen, parts.preset, [parts.prompt, parts.drafter, parts.notice, *controls], **quick
+        )
+
+    # -- opening and closing the tab
+
+    def opened(self, index: int | None, request: gr.Request) -> tuple[Any, dict[str, str]]:
+        """A fresh tab shows a recorded run, and says so when nothing else is possible."""
+        viewer, problem = self.open_example(index, request)
+        if find_spec("torch") is None:
+            problem = notice(NO_TORCH)
+        return viewer, problem
+
+    def closed(self, request: gr.Request) -> None:
+        self.sessions.close(request.session_hash)
+
+    def open_example(self, index: int | None, request: gr.Request) -> tuple[Any, dict[str, str]]:
+        """Show a recorded run; a live run goes on behind it."""
+        if index is None or not 0 <= index < len(self.examples):
+            return gr.skip(), notice()
+        try:
+            trace, messages = messages_of(self.examples[index].path)
+        except ViasdError as error:
+            return gr.skip(), notice(str(error), "error")
+        run = Run(messages)
+        run.trace = trace
+        self.sessions.add(str(request.session_hash), run)
+        return opening(run.id, run.total, show=True), notice()
+
+    # -- the run
+
+    def start(self, request: gr.Request, *form: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Decode, and stream the viewer's batches until the run has ended."""
+        owner = str(request.session_hash)
+        prompt, preset, method, drafter, *values = form
+        run = Run()
+        try:
+            named = {option.name: value for option, value in zip(OPTIONS, values, strict=True)}
+            job = self.catalog.job(prompt, preset, method, drafter, named)
+            if (earlier := self.sessions.live(owner)) is not None:
+                self.engine.stop(earlier, "a new run was started in this tab")
+            self.engine.submit(run, job)
+        except ViasdError as error:
+            yield gr.skip(), notice(str(error), "error"), gr.skip()
+            return
+        self.sessions.add(owner, run, live=True)
+        first = True
+        try:
+            for batch in stream(run):
+                yield batch, notice() if first else gr.skip(), "Pause" if first else gr.skip()
+                first = False
+        finally:
+            self.engine.stop(run, "the page was closed")
+        yield gr.skip(), gr.skip(), "Pause"
+
+    def pause(self, request: gr.Request) -> tuple[Any, Any]:
+        """Pause, or go on."""
+        run = self.sessions.live(request.session_hash)
+        if run is None or run.slot is None:
+            return notice(NO_RUN), "Pause"
+        if run.slot.control.paused:
+            self.engine.resume(run)
+            return notice(), "Pause"
+        self.engine.pause(run)
+        return notice(), "Resume"
+
+    def step(self, request: gr.Request) -> tuple[Any, Any]:
+        run = self.sessions.live(request.session_hash)
+        if run is None:
+            return notice(NO_RUN), "Pause"
+        self.engine.step(run)
+        return notice(), "Resume"
+
+    def stop(self, request: gr.Request) -> tuple[Any, Any]:
+        run = self.sessions.live(request.session_hash)
+        if run is None:
+            return notice(NO_RUN), "Pause"
+        self.engine.stop(run)
+        return notice(), "Pause"
+
+    # -- settings
+
+    def knob(self, name: str) -> Any:
+        """A handler of its own for each slider, so that none waits for another."""
+
+        def turn(value: float, method: str, strict: bool, temperature: float, request: gr.Request) -> Any:
+            run = self.sessions.live(request.session_hash)
+            if run is None:
+                return self.check_strict(method, strict, temperature)
+            try:
+                self.engine.turn_knob(run, name, int(value) if name == "gamma" else float(value))
+            except ViasdError as error:
+                return notice(str(error), "error")
+            return notice()
+
+        return turn
+
+    def check_strict(self, method: str, strict: bool, temperature: float) -> dict[str, str]:
+        """Say at once what Run would refuse."""
+        try:
+            self.catalog.settings(self.catalog.first, method, {"strict": strict, "temperature": temperature})
+        except ViasdError as error:
+            return notice(str(error), "error")
+        return notice()
+
+    def method_chosen(self, method: str) -> list[Any]:
+        """Enable what the method uses; the rest says why it is off."""
+        drafter = gr.update(
+            interactive=method != "ar", info="not used by ar: nothing is drafted" if method == "ar" else None
+        )
+        return [
+            drafter,
+            *(
+                gr.update(interactive=option.used_by(method), info=option.info_for(method) or None)
+                for option in OPTIONS
+            ),
+        ]
+
+    def preset_chosen(self, preset: str) -> list[Any]:
+        """The pair's own settings, drafter and prompt."""
+        values = self.catalog.defaults(preset)
+        drafter = gr.update(choices=drafter_choices(self.catalog, preset), value="preset")
+        described = notice(self.catalog.presets[preset].description)
+        prompt = self.catalog.prompt(preset)
+        return [
+            prompt,
+            drafter,
+            described,
+            *(values[option.name] or _empty(option.name) for option in OPTIONS),
+        ]
+
+
+def _empty(name: str) -> Any:
+    return "" if name == "bonus" else None if name == "debt_cap" else 0
+
+
+def stream(run: Run, every: float = FLUSH_S) -> Iterator[dict[str, Any]]:
+    """The run's messages in batches `every` so many seconds, and an empty one while nothing happens."""
+    last = 0
+    while True:
+        run.wait(last, HEARTBEAT_S)
+        sent = time.monotonic()
+        batch = run.batch(last)
+        last = batch["seq"]
+        yield batch
+        if run.ended and last == run.total:
+            return
+        time.sleep(max(0.0, every - (time.monotonic() - sent)))
