@@ -44,7 +44,7 @@ class Catalog:
         return next(iter(self.presets[preset].prompts), FIRST_PROMPT)
 
     def source(self, preset: str) -> str:
-        """What the loader is given: a shipped name, or the file the page was opened with. Raises SettingsError."""
+        """What the loader is given: a shipped name, or the file it was opened with. Raises SettingsError."""
         if preset not in self._given:
             raise SettingsError(f"there is no preset {preset!r}; choose one of {', '.join(self._given)}")
         return self._given[preset]
@@ -58,7 +58,7 @@ class Catalog:
             raise PromptError("the prompt is empty; write something to continue from")
         if len(prompt) > self.limits.max_prompt:
             raise PromptError(
-                f"the prompt has {len(prompt)} characters, at most {self.limits.max_prompt} fit here; shorten it"
+                f"the prompt has {len(prompt)} characters, {self.limits.max_prompt} fit; shorten it"
             )
         if drafter not in DRAFTERS:
             raise SettingsError(f"there is no drafter {drafter!r}; choose one of {', '.join(DRAFTERS)}")

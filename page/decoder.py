@@ -18,7 +18,7 @@ Decoder = Callable[[Job, int], Iterator[Step]]
 
 
 def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
-    """A generator function of a job and a slot's index; it yields ("start", what run.json says so far, 0), then
+    """A generator function of a job and a slot's index; it yields ("start", run.json so far, 0), then
     ("cycle", CycleEvent, seconds) for each.
 
     Seconds count from the first cycle's start without pauses. The last step is ("end", None, seconds), or

@@ -141,7 +141,7 @@ def _control(option: Option, value: Any) -> Any:
     if option.kind == "slider":
         return gr.Slider(option.low, option.high, value, step=option.step, **common)
     if option.kind == "choice":
-        return gr.Dropdown(list(option.choices), value=value or "", **common)
+        return gr.Dropdown(list(option.choices), value=option.shown(value), **common)
     if option.kind == "switch":
         return gr.Checkbox(bool(value), **common)
     return gr.Number(value, precision=0 if option.whole else None, step=option.step, min_width=100, **common)

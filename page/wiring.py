@@ -52,26 +52,12 @@ class Wiring:
         parts.step.click(self.step, None, [parts.notice, parts.pause], **quick)
         parts.stop.click(self.stop, None, [parts.notice, parts.pause], **quick)
         parts.example.input(self.open_example, parts.example, [parts.viewer, parts.notice], **quick)
+        rule = [parts.method, parts.controls["strict"], parts.controls["temperature"]]
+        last_wins: dict[str, Any] = {**quick, "trigger_mode": "always_last"}
         for option in LIVE:
-            parts.controls[option.name].input(
-                self.knob(option.name),
-                [
-                    parts.controls[option.name],
-                    parts.method,
-                    parts.controls["strict"],
-                    parts.controls["temperature"],
-                ],
-                parts.notice,
-                trigger_mode="always_last",
-                **quick,
-            )
-        parts.controls["strict"].input(
-            self.check_strict,
-            [parts.method, parts.controls["strict"], parts.controls["temperature"]],
-            parts.notice,
-            trigger_mode="always_last",
-            **quick,
-        )
+            slider = parts.controls[option.name]
+            slider.input(self.knob(option.name), [slider, *rule], parts.notice, **last_wins)
+        parts.controls["strict"].input(self.check_strict, rule, parts.notice, **last_wins)
         controls = [parts.controls[option.name] for option in OPTIONS]
         parts.method.input(self.method_chosen, parts.method, [parts.drafter, *controls], **quick)
         parts.preset.input(
@@ -198,16 +184,7 @@ class Wiring:
         drafter = gr.update(choices=drafter_choices(self.catalog, preset), value="preset")
         described = notice(self.catalog.presets[preset].description)
         prompt = self.catalog.prompt(preset)
-        return [
-            prompt,
-            drafter,
-            described,
-            *(values[option.name] or _empty(option.name) for option in OPTIONS),
-        ]
-
-
-def _empty(name: str) -> Any:
-    return "" if name == "bonus" else None if name == "debt_cap" else 0
+        return [prompt, drafter, described, *(option.shown(values[option.name]) for option in OPTIONS)]
 
 
 def stream(run: Run, every: float = FLUSH_S) -> Iterator[dict[str, Any]]:
