@@ -1,0 +1,102 @@
+"""The viewer on a bare page: a stand-in for the component that mounts it, served over loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from viasd_core.trace import Trace
+from viz import viewer, wire
+
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>viewer</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body {{ margin: 0; padding: 16px; background: #fff; }} body.dark {{ background: #0b0f19; }}</style>
+<style>{style}</style></head><body><div id="host">{template}</div>
+<script src="mount.js"></script></body></html>"""
+
+MOUNT = """
+window.triggers = [];
+window.props = {value: null, plotly_url: "plotly.min.js"};
+const watchers = [];
+window.push = (value) => { props.value = value; for (const callback of watchers) callback(); };
+const server = {fetch_since: async (asked) => {
+  const reply = await fetch("fetch_since", {method: "POST", body: JSON.stringify(asked)});
+  return reply.json();
+}};
+new Function("element", "trigger", "props", "server", "watch", SCRIPT)(
+  document.getElementById("host"), (name, data) => triggers.push([name, data]), props, server,
+  (name, callback) => watchers.push(callback));
+"""
+
+
+class Site:
+    """Serves the page and answers fetch_since from `logs` (run id -> messages), `limit` a reply."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, list[dict[str, Any]]] = {}
+        self.asked: list[dict[str, Any]] = []
+        self.limit = 2000
+        self.url = ""
+
+    def fetch_since(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(asked)
+        log = self.logs.get(asked["run"])
+        if log is None:
+            return {"error": "this run is no longer kept"}
+        last = asked["last"]
+        found = log[last : last + self.limit]
+        more = {"more": True} if last + len(found) < len(log) else {}
+        return wire.batch(asked["run"], last + 1, found, **more)
+
+    def keep(self, run_id: str, trace: Trace) -> dict[str, Any]:
+        """Store a trace's messages; returns the value that opens it."""
+        self.logs[run_id] = wire.trace_messages(trace)
+        return wire.opening(run_id, len(self.logs[run_id]), show=True)
+
+
+@contextmanager
+def serve() -> Iterator[Site]:
+    site = Site()
+    page = PAGE.format(style=viewer.style(), template=viewer.template())
+    mount = f"const SCRIPT = {json.dumps(viewer.script())};\n{MOUNT}"
+    files = {
+        "/": ("text/html; charset=utf-8", page.encode()),
+        "/mount.js": ("text/javascript", mount.encode()),
+        "/plotly.min.js": ("text/javascript", get_plotlyjs().encode()),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, body = files.get(self.path, ("text/plain", b""))
+            self.answer(200 if self.path in files else 404, kind, body)
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.answer(200, "application/json", json.dumps(site.fetch_since(asked)).encode())
+
+        def answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    site.url = f"http://127.0.0.1:{httpd.server_port}/"
+    try:
+        yield site
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()

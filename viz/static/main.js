@@ -1,0 +1,146 @@
+// Puts the viewer together inside the component's element and connects it to the page.
+
+import { App } from "./app.js";
+import { Receiver } from "./wire.js";
+import { Player } from "./replay.js";
+import { Strip } from "./strip.js";
+import { Transport } from "./transport.js";
+import { TokenView } from "./tokens.js";
+import { Legend } from "./legend.js";
+import { Card } from "./card.js";
+import { Keys } from "./keys.js";
+import { CyclePanel } from "./cycle.js";
+import { Inspector } from "./inspector.js";
+import { Numbers } from "./numbers.js";
+import { Charts } from "./charts.js";
+import { FilesMenu } from "./files_menu.js";
+import { Status, stateOf } from "./status.js";
+import { bundleFiles, bundleZip } from "./bundle.js";
+import { TIERS } from "./words.js";
+import { h } from "./dom.js";
+
+const NARROW = 700;
+
+export function mount(env) {
+  const root = env.element.querySelector(".viasd");
+  const app = new App(env, root);
+  const receiver = new Receiver(app, env.server);
+  const views = build(app, env.props);
+  app.views = Object.values(views);
+  expose(app, receiver, views);
+  followTheme(app);
+  followWidth(app);
+  followPending(app);
+  if (env.watch) env.watch("value", () => receiver.receive(env.props.value));
+  app.touch("run", "data", "head", "status", "cursor", "options");
+  receiver.receive(env.props.value);
+  env.trigger("viewer_ready", {});
+}
+
+function build(app, props) {
+  const player = new Player(app);
+  const tokens = new TokenView(app);
+  const views = {
+    status: new Status(app),
+    player,
+    strip: new Strip(app, player),
+    transport: new Transport(app, player),
+    tokens,
+    legend: new Legend(app),
+    inspector: new Inspector(app),
+    cycle: new CyclePanel(app),
+    numbers: new Numbers(app),
+    charts: new Charts(app, player, typeof props.plotly_url === "string" ? props.plotly_url : ""),
+    files: new FilesMenu(app),
+    card: new Card(app, tokens),
+    keys: new Keys(app, tokens),
+  };
+  place(app, views);
+  return views;
+}
+
+function place(app, views) {
+  const head = h("header.head", {}, views.status.node, views.files.node);
+  const scrub = h("div.scrub", {}, views.strip.node, views.transport.node);
+  const detail = h("div.detail", {}, views.inspector.node, views.cycle.node);
+  const tabs = figureTabs(views);
+  app.root.replaceChildren(head, views.status.error, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.card.node);
+}
+
+// Two panels side by side; behind tabs where there is no room for both.
+function figureTabs(views) {
+  const panels = {Numbers: views.numbers.node, Charts: views.charts.node};
+  const buttons = Object.keys(panels).map((name) => h("button.tab", {type: "button", role: "tab", "aria-selected": String(name === "Numbers"), onclick: () => choose(name)}, name));
+  const box = h("div.figures", {}, h("div.tabs", {role: "tablist", "aria-label": "Figures"}, buttons), h("div.figure-panels", {}, Object.values(panels)));
+  const choose = (chosen) => {
+    for (const button of buttons) button.setAttribute("aria-selected", String(button.textContent === chosen));
+    for (const [name, panel] of Object.entries(panels)) panel.classList.toggle("behind", name !== chosen);
+  };
+  choose("Numbers");
+  return box;
+}
+
+function followTheme(app) {
+  const media = window.matchMedia("(prefers-color-scheme: dark)");
+  const update = () => {
+    const inGradio = app.root.closest("gradio-app, .gradio-container") !== null;
+    const dark = app.root.closest(".dark") !== null || (!inGradio && media.matches);
+    app.root.classList.toggle("night", dark);
+    app.touch("theme");
+  };
+  const observer = new MutationObserver(update);
+  for (const node of [document.documentElement, document.body]) observer.observe(node, {attributes: true, attributeFilter: ["class"]});
+  media.addEventListener("change", update);
+  update();
+}
+
+function followWidth(app) {
+  new ResizeObserver(() => {
+    app.narrow = app.root.clientWidth < NARROW;
+    app.root.classList.toggle("narrow", app.narrow);
+    app.root.classList.toggle("wide", app.root.clientWidth >= 980);
+  }).observe(app.root);
+  app.views.push({sync: () => app.root.classList.toggle("patterns", app.options.patterns)});
+}
+
+function followPending(app) {
+  window.addEventListener("viasd:pending", (event) => {
+    if (!app.store.live || !event.detail || typeof event.detail !== "object") return;
+    Object.assign(app.store.pending, event.detail);
+    app.touch("pending");
+  });
+}
+
+// A window onto the viewer's state, for tests and for the curious; reading it changes nothing.
+function expose(app, receiver, views) {
+  const {stats} = app;
+  const getters = {
+    run: () => app.store.id,
+    live: () => app.store.live,
+    replay: () => app.store.replay,
+    seq: () => receiver.last.get(app.store.id) ?? 0,
+    running: () => ["running", "paused", "stopping", "loading"].includes(stateOf(app.store)) && !app.store.ended,
+    state: () => stateOf(app.store),
+    tokens: () => app.store.out.size,
+    painted: () => views.tokens.spans.length,
+    cycles: () => app.store.cycles.length,
+    counts: () => Object.fromEntries(TIERS.map(({code, verdict}) => [code, app.store.counts[verdict]])),
+    text: () => app.store.text(),
+    head: () => app.headIndex,
+    cursor: () => {
+      const row = app.row === null ? null : app.store.tokens[app.row];
+      return {cycle: app.store.cycles[app.focusCycle]?.cycle ?? null, pos: row ? row.place : null, pinned: app.pinned};
+    },
+    pending: () => ({...app.store.pending}),
+    error: () => app.error,
+    lastPaint: () => stats.lastPaint,
+    latencies: () => stats.latencies,
+    messages: () => stats.messages,
+    duplicates: () => stats.duplicates,
+    gaps: () => stats.gaps,
+    longest: () => stats.longest,
+  };
+  const shown = {ready: true, exportFiles: () => bundleFiles(app.store), exportZip: () => bundleZip(app.store), importFiles: (files) => views.files.chosen(files)};
+  for (const [name, get] of Object.entries(getters)) Object.defineProperty(shown, name, {get, enumerable: true});
+  window.__viasd = shown;
+}
