@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from .methods.base import Run
 from .methods.judge import judged, row_facts
 from .methods.outcome import Judged, NewToken, Opinion, Outcome
 from .probs import logits_to_probs
 from .stop import Cut, StopRules
 from .trace import AuditRow
-from .transfer import to_host
+from .transfer import to_device, to_host
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class Committer:
         base = run.verifier.n_q
         with run.clock.phase("full"):
             logits = run.verifier.settle(run.tokens)
-        tokens = torch.tensor(run.tokens[base + 1 :], dtype=torch.long, device=logits.device)
+        tokens = to_device(run.tokens[base + 1 :], logits.device)
         processed = None if run.sampling.greedy else logits_to_probs(logits, run.sampling)
         facts = row_facts(logits, processed, run.debt_slim_rows)
         outcome.settle_forwards += 1

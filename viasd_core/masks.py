@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import tree
+from .transfer import to_device
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 KEY_BUCKET = 256
@@ -61,8 +62,8 @@ def chain_pass(
         keys = torch.arange(start + rows, device=device)
         visible = None if rows == 1 else keys[None, :] <= positions[:, None]
         return Pass(positions + 1, positions, keys, visible, start, start + rows, True)
-    parents = tree.chain(rows)
-    return _padded(start, positions, _ancestor_matrix(parents, device), device, capacity)
+    nodes = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
+    return _padded(start, positions, nodes, device, capacity)
 
 
 def tree_pass(
@@ -72,7 +73,7 @@ def tree_pass(
     every committed row, its ancestors and itself.
     """
     tree.check(parents)
-    positions = torch.tensor(tree.depths(parents), device=device) + committed
+    positions = to_device(tree.depths(parents), device) + committed
     nodes = _ancestor_matrix(parents, device)
     if bucketed:
         return _padded(committed, positions, nodes, device, capacity)
@@ -92,7 +93,8 @@ def bucket(count: int, sizes: Sequence[int]) -> int:
 
 
 def _ancestor_matrix(parents: Sequence[int], device: torch.device) -> Tensor:
-    return torch.tensor(tree.ancestors(parents), dtype=torch.bool, device=device)
+    seen = tree.ancestors(parents)
+    return to_device([mark for row in seen for mark in row], device).reshape(len(seen), -1)
 
 
 def _padded(committed: int, positions: Tensor, nodes: Tensor, device: torch.device, capacity: int) -> Pass:

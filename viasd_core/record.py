@@ -82,6 +82,7 @@ def finish(trace: Trace, wall_s: float) -> None:
         wall_s=wall_s,
         tokens_per_s=totals["new_tokens"] / wall_s if wall_s else 0.0,
     )
+    trace.finish = trace.run["finish_reason"]
 
 
 def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: Settings) -> dict[str, Any]:

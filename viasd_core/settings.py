@@ -160,6 +160,17 @@ def refuse_unused(method: str, given: set[str]) -> None:
         raise SettingsError(f"{flags} {verb} by method {method!r}; remove it or choose another method")
 
 
+def check_drafter(method: str, kind: str) -> None:
+    """A method that drafts needs a drafter: without one it would be plain decoding under another name.
+
+    Raises SettingsError.
+    """
+    if method != "ar" and kind == "none":
+        raise SettingsError(
+            f"method {method!r} needs a drafter; choose --drafter lookup, layer-skip or a model"
+        )
+
+
 def gate_thresholds(alpha1: float, alpha2: float, convention: str) -> tuple[float, float]:
     """(tau1, tau2) of the core gate from the paper's two alphas.
 

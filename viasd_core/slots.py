@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .masks import Pass
+from .transfer import to_device
 
 
 class SlotCache:
@@ -57,6 +58,6 @@ class SlotCache:
         """Move rows (not slots) to start, start+1, ...: makes the accepted path of a tree contiguous."""
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
-                source = torch.tensor([row + 1 for row in rows], device=tensor.device)
+                source = to_device([row + 1 for row in rows], tensor.device)
                 # Source and destination may overlap: indexing copies before the assignment writes.
                 tensor[:, :, start + 1 : start + 1 + len(rows)] = tensor[:, :, source]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from .layers import Runner
 from .masks import chain_pass, tree_pass
+from .transfer import to_device
 
 PREFILL_CHUNK = 512
 
@@ -55,7 +55,7 @@ class TierStack:
         Returns logits [logit_rows, V] of the last rows: row i's logits judge token i + 1.
         """
         runner, start = self.runner, self.rows[tier]
-        ids = torch.as_tensor(tokens, device=runner.device)
+        ids = tokens if isinstance(tokens, Tensor) else to_device(tokens, runner.device)
         plan = chain_pass(
             start, ids.shape[0], runner.device, bucketed=runner.bucketed, capacity=self.slots.capacity
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .layers import Runner
 from .tiers import TierStack
+from .transfer import to_device
 
 FULL = 0
 
@@ -90,5 +91,5 @@ class Verifier:
         self.slim_stack.set_layers(self.slim_tier, layers)
 
     def _ids(self, committed: Sequence[int], draft: Tensor | None) -> Tensor:
-        ids = torch.tensor(committed, dtype=torch.long, device=self.runner.device)
+        ids = to_device(committed, self.runner.device)
         return ids if draft is None else torch.cat([ids, draft])

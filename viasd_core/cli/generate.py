@@ -17,6 +17,7 @@ from ..settings import (
     METHODS,
     RULES,
     Settings,
+    check_drafter,
     refuse_unused,
 )
 from ..terminal import printable
@@ -111,9 +112,12 @@ def run(args: argparse.Namespace) -> int:
     from ..pair import load_pair
     from ..record import encode_prompt, record
 
+    if args.drafter is not None and settings.method == "ar":
+        raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
     pair = load_pair(
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
     )
+    check_drafter(settings.method, pair.drafter.kind)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
     stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
     trace, status = Trace(), 0
@@ -201,7 +205,7 @@ def one_line(trace: Trace) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in totals["counts"].items() if count)
     return (
         f"{totals['new_tokens']} tokens in {run['wall_s']:.1f} s ({run['tokens_per_s']:.1f} tokens/s), "
-        f"{totals['cycles']} cycles, {calls} full-verifier forwards; {counts}; ended by {run['finish_reason']}"
+        f"{totals['cycles']} cycles, {calls} full forwards; {counts}; ended by {run['finish_reason']}"
     )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from ..probs import Noise, Sampling, draw, logits_to_probs
 from ..tiers import TierStack
+from ..transfer import to_device
 from .base import Draft
 
 
@@ -37,7 +38,7 @@ class AutoregressiveDrafter:
 
     def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
         logits, probs, tokens = [], [], []
-        feed = torch.tensor(self._context[self.n_p :], device=self._stack.runner.device)
+        feed = to_device(self._context[self.n_p :], self._stack.runner.device)
         for _ in range(count):
             logits.append(self._stack.run(self._tier, feed, logit_rows=1)[:, : self._vocab_size])
             probs.append(logits_to_probs(logits[-1], sampling))

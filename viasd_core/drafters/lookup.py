@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from ..probs import Noise, Sampling
+from ..transfer import to_device
 from .base import Draft
 
 LONGEST_NGRAM = 3
@@ -46,7 +47,7 @@ class LookupDrafter:
 
     def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
         found = find_continuation(np.asarray(self._context), count)
-        tokens = torch.tensor(found.tolist(), dtype=torch.long, device=self._device)
+        tokens = to_device(found.tolist(), self._device)
         return Draft(tokens, one_hot(tokens, self._vocab_size).to(self._dtype), None, 0)
 
     def commit(self, tokens: Sequence[int], start: int) -> None:

@@ -13,7 +13,7 @@ from ..live import Knobs
 from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
 from ..settings import Settings
 from ..timing import PhaseClock
-from ..transfer import to_host
+from ..transfer import to_device, to_host
 from ..verifier import Verifier
 from .judge import judged, row_facts
 from .outcome import Drafted, NewToken, Outcome
@@ -84,7 +84,7 @@ def full_alone(run: Run, reason: str) -> Outcome:
         token = draw(probs, run.noise.exponentials("target", run.sampling, *probs.shape))
         packed = {"token": token, "p_used": probs.gather(-1, token[:, None])}
         if run.wants_opinions:
-            debt = torch.tensor(run.tokens[base + 1 :], dtype=torch.long, device=logits.device)
+            debt = to_device(run.tokens[base + 1 :], logits.device)
             processed = None if run.sampling.greedy else logits_to_probs(logits, run.sampling)
             facts = row_facts(logits, processed, run.debt_slim_rows)
             packed["judged"] = facts.about(torch.cat([debt, token]))

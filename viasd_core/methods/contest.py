@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..drafters.base import Draft
 from ..probs import draw, logits_to_probs
+from ..transfer import to_device
 from .base import Run
 from .judge import RowFacts, row_facts
 from .rules import Contest, Rule, first_failure
@@ -20,9 +21,9 @@ class Tested:
     row.
     """
 
-    failure: Tensor  # scalar
+    failure: Tensor  # [1]
     token: Tensor  # [1]
-    p_used: Tensor  # [1]
+    p_used: Tensor  # [1, 1]
     uniforms: Tensor  # [g]
     facts: RowFacts | None
 
@@ -36,16 +37,10 @@ class Tested:
         }
         if self.facts is not None:
             # The last row judges the token behind the block; no drafted token stands there.
-            tail = torch.cat(
-                [torch.tensor(debt, dtype=torch.long, device=drafted.device), drafted, self.token]
-            )
+            tail = torch.cat([to_device(debt, drafted.device), drafted, self.token])
             columns["judged"] = self.facts.about(tail)
-            columns["token_opinion"] = self.facts.about(self.token, self.row_of(self.failure, len(debt)))
+            columns["token_opinion"] = self.facts.about(self.token, self.failure + len(debt))
         return columns
-
-    def row_of(self, offset: Tensor, debt: int) -> Tensor:
-        """Index [1] of q's row that judges draft `offset`."""
-        return (offset + debt).reshape(1)
 
 
 def test_block(
@@ -79,9 +74,9 @@ def test_block(
         greedy=sampling.greedy,
     )
     failure = first_failure(rule, contest, tested)
-    law = torch.where(failure < g, rule.replacement(contest, failure.clamp_max(g - 1)), block[g])
-    token = draw(law, run.noise.exponentials("replace", sampling, law.shape[-1])).reshape(1)
+    law = torch.where(failure < g, rule.replacement(contest, failure.clamp_max(g - 1)), block[g:])
+    token = draw(law, run.noise.exponentials("replace", sampling, *law.shape))
     facts = None
     if run.wants_opinions:
         facts = row_facts(logits, processed, slim_logits)
-    return Tested(failure, token, law[token], contest.uniforms, facts)
+    return Tested(failure, token, law.gather(-1, token[:, None]), contest.uniforms, facts)

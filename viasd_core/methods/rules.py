@@ -37,7 +37,7 @@ class Rule(Protocol):
         ...
 
     def replacement(self, contest: Contest, offset: Tensor) -> Tensor:
-        """Law [V] of the token drawn where draft `offset` failed."""
+        """Law [1, V] of the token drawn where draft `offset` [1] failed."""
         ...
 
 
@@ -126,5 +126,5 @@ class GreedyFull:
 
 
 def first_failure(rule: Rule, contest: Contest, tested: Tensor) -> Tensor:
-    """Offset of the first tested token the rule refuses, g when none: a scalar that stays on the device."""
-    return (rule.keep(contest) | ~tested).long().cumprod(0).sum()
+    """Offset [1] of the first tested token the rule refuses, g when none; it stays on the device."""
+    return (rule.keep(contest) | ~tested).long().cumprod(0).sum().reshape(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..drafters.base import Draft
 from ..probs import draw, logits_to_probs, raw_log_probs
 from ..settings import Settings, gate_thresholds
-from ..transfer import to_host
+from ..transfer import to_device, to_host
 from .base import Run, cut_after_eos, draft_block, draft_facts, drafted_tokens, full_alone
 from .contest import test_block
 from .gates import block_regions, confidence_ratios, in_region_b
@@ -127,18 +127,23 @@ def _look(run: Run, draft: Draft, slim_logits: Tensor, tau1: float, tau2: float)
     if settings.trace:
         columns["logp_slim"] = raw_log_probs(slim_logits[:-1]).gather(-1, draft.tokens[:, None])
     if settings.regenerate:
-        row = slim_logits[in_region_b(ratios, tau1, tau2).int().argmax()]
-        columns |= _draw_slim(run, "redraw", row)
+        first_b = in_region_b(ratios, tau1, tau2).int().argmax(0, keepdim=True)
+        columns |= _draw_slim(run, "redraw", slim_logits[first_b])
     if settings.bonus_kind == "slim":
-        columns |= _draw_slim(run, "bonus", slim_logits[-1])
+        columns |= _draw_slim(run, "bonus", slim_logits[-1:])
         columns["bonus_confidence"] = raw_log_probs(slim_logits[-1]).max().exp()
     return to_host(**columns)
 
 
 def _draw_slim(run: Run, name: str, logits: Tensor) -> dict[str, Tensor]:
-    law = logits_to_probs(logits[None], run.sampling)[0]
-    token = draw(law, run.noise.exponentials(name, run.sampling, law.shape[-1]))
-    return {name: token, f"{name}_p": law[token], f"{name}_logp": raw_log_probs(logits)[token]}
+    """A draw from one raw q' row [1, V], with its processed probability and raw log-probability."""
+    law = logits_to_probs(logits, run.sampling)
+    token = draw(law, run.noise.exponentials(name, run.sampling, *law.shape))[:, None]
+    return {
+        name: token,
+        f"{name}_p": law.gather(-1, token),
+        f"{name}_logp": raw_log_probs(logits).gather(-1, token),
+    }
 
 
 def _slim_token(host: dict[str, list[float]], name: str, verdict: str, opinion: Opinion | None) -> NewToken:
@@ -165,21 +170,21 @@ def _escalate(
     over.
     """
     debt = run.tokens[base + 1 :]
-    in_c = torch.tensor([mark == "C" for mark in regions] + [False] * (draft.length - len(regions)))
+    in_c = [mark == "C" for mark in regions] + [False] * (draft.length - len(regions))
     slim_seen = slim_logits if run.debt_slim_rows is None else torch.cat([run.debt_slim_rows, slim_logits])
     tested = test_block(
         run,
         draft,
         logits,
         make_rule(run.settings, run.region_totals, draft, slim_logits),
-        in_c.to(logits.device),
+        to_device(in_c, logits.device),
         slim_logits=slim_seen,
         slim_probs=logits_to_probs(slim_logits[:-1], run.sampling) if run.settings.rule_c == "pi" else None,
     )
     columns = tested.columns(draft.tokens, debt)
     if tested.facts is not None and regions[-1] == "B":
-        redraw = torch.tensor([int(host["redraw"][0])], device=logits.device)
-        row = tested.row_of(torch.tensor(len(regions) - 1, device=logits.device), len(debt))
+        redraw = to_device([int(host["redraw"][0])], logits.device)
+        row = to_device([len(debt) + len(regions) - 1], logits.device)
         columns["redraw_opinion"] = tested.facts.about(redraw, row)
     seen = to_host(**columns)
     failure = int(seen["failure"][0])
