@@ -123,10 +123,10 @@ class TableRunner:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float64
     log: list[Forward] = field(default_factory=list)
+    vocab_size: int = field(init=False)
 
-    @property
-    def vocab_size(self) -> int:
-        return self.full.vocab
+    def __post_init__(self) -> None:
+        self.vocab_size = self.full.vocab
 
     def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache:
         return SlotCache(layers, 1, 1, capacity, torch.float64, self.device)
@@ -146,7 +146,7 @@ class TableRunner:
         seen = np.ones((1, plan.end), bool) if plan.visible is None else plan.visible.numpy()[wanted]
         positions, key_positions = plan.positions.numpy()[wanted], plan.key_positions.numpy()
         assert (seen.sum(1) == positions + 1).all(), "a row does not see exactly its own prefix"
-        self._check_rows(keys, tags, seen.any(0), layers)
+        self._check_rows(keys, tags, np.asarray(seen.any(0)), layers)
         table = self._table(layers)
         logits = table.logits[_contexts(table, keys[0], seen, positions, key_positions)]
         if self.drift and len(layers) < self.n_layers:
@@ -164,7 +164,7 @@ class TableRunner:
     def _write(
         self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Write ids + 1 and the writer's tag into every layer; exposed (ids + 1, tags), [layers, end] each."""
+        """Write ids + 1 and the writer's tag into every layer; return the exposed ones, [layers, end] each."""
         slots.begin(plan)
         ids = torch.zeros(plan.rows, dtype=torch.float64)
         ids[: tokens.shape[0]] = tokens + 1
@@ -228,11 +228,11 @@ class TableDrafter:
         self, table: Table, *, claimed: Table | None = None, most: int | None = None, n_ctx: int = 4096
     ) -> None:
         self.table, self.claimed, self.most, self.n_ctx = table, claimed or table, most, n_ctx
-        self._context: list[int] = []
+        self.context: list[int] = []
         self._shaped: dict[Sampling, np.ndarray] = {}
 
     def begin(self, context: Sequence[int]) -> None:
-        self._context = list(context)
+        self.context = list(context)
 
     def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
         count = count if self.most is None else min(count, self.most)
@@ -241,17 +241,17 @@ class TableDrafter:
         shaped, vocab = self._shaped[sampling], self.table.vocab
         drawn = noise.exponentials("draft", sampling, count, vocab)
         divisors = np.ones((count, vocab)) if drawn is None else drawn.numpy()
-        text, rows = list(self._context), []
+        text, rows = list(self.context), []
         for divisor in divisors:
             rows.append(self.claimed.row(text))
             text.append(int((shaped[self.table.row(text)] / divisor).argmax()))
         logits = self.claimed.logits[rows]
-        tokens = torch.tensor(text[len(self._context) :], dtype=torch.long)
+        tokens = torch.tensor(text[len(self.context) :], dtype=torch.long)
         return Draft(tokens, logits_to_probs(logits, sampling), logits, count)
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
-        assert start <= len(self._context), "the drafter was not told of some tokens"
-        self._context[start:] = tokens
+        assert start <= len(self.context), "the drafter was not told of some tokens"
+        self.context[start:] = tokens
 
     def rewind(self, length: int) -> None:
         """A table computes nothing ahead."""
@@ -277,7 +277,7 @@ def scripted_parts(
     with_slots: bool = False,
     **options: Any,
 ) -> Parts:
-    """Parts around table models. `with_slots` drafts with a runner of its own, `options` go to TableDrafter."""
+    """Parts around table models. `with_slots` drafts with a runner, else `options` go to TableDrafter."""
     factory = None
     if drafter is not None and with_slots:
         draft_runner: Runner = TableRunner(drafter, n_ctx=runner.n_ctx)
@@ -332,7 +332,7 @@ def run(
 def greedy_text(
     table: Table, prompt: Sequence[int], max_new: int, *, eos: Sequence[int] = (), stop: str = ""
 ) -> list[int]:
-    """Output of greedy decoding by definition: no cache, no loop of ours. `stop` is over one-letter tokens."""
+    """Output of greedy decoding by definition, without a cache. `stop` is over one-letter tokens."""
     text = list(prompt)
     while len(text) < len(prompt) + max_new:
         text.append(int(table.after(text).argmax()))

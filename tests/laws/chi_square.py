@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.stats import chi2
+import torch
 
 THINNEST = 5.0  # expected count below which cells are pooled
 
@@ -28,10 +28,16 @@ def statistic(counts: np.ndarray, law: np.ndarray) -> tuple[float, int]:
     return float(((observed - wanted) ** 2 / wanted).sum()), len(wanted) - 1
 
 
+def survival(value: float, freedom: int) -> float:
+    """P[chi-square with `freedom` degrees >= value]: the regularised upper incomplete gamma function."""
+    half = torch.tensor([max(1, freedom) / 2, value / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
 def p_value(counts: np.ndarray, law: np.ndarray) -> float:
     """Chance of a sample this far from the law."""
     value, freedom = statistic(np.asarray(counts, dtype=float), np.asarray(law, dtype=float))
-    return float(chi2.sf(value, max(1, freedom)))
+    return survival(value, freedom)
 
 
 def episode_p_value(outputs: Sequence[Sequence[int]], law: np.ndarray) -> float:
@@ -63,4 +69,4 @@ def transition_p_value(
             text.append(token)
     parts = [statistic(counts[key], laws[key]) for key in laws]
     value, freedom = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    return float(chi2.sf(value, freedom))
+    return survival(value, freedom)
