@@ -7,7 +7,7 @@ import page.hardware  # isort: skip  # before anything that touches CUDA
 import argparse
 import sys
 
-from page.server import launch, make_page
+from page.server import close, launch, make_page
 from viasd_core.errors import ViasdError
 
 
@@ -28,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
         made = make_page(preset=args.preset, max_new_tokens=args.max_new_tokens)
         if page.hardware.lends_gpu():
             say_loading(made.engine.load_now(args.preset))
-        launch(made, host=args.host, port=args.port)
+        try:
+            launch(made, host=args.host, port=args.port)
+        finally:
+            close(made)
     except ViasdError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -60,6 +60,7 @@ class Engine:
         self._contexts: dict[str, contextvars.Context] = {}
         self._active: Run | None = None
         self._turn = threading.Condition()
+        self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
 
     # -- what the page asks for
@@ -134,6 +135,17 @@ class Engine:
         """Nothing decodes, waits or holds a slot."""
         return self._active is None and not self.waiting() and not self._table.in_use
 
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop every run and wait for the threads: torch must not be at work when the program ends."""
+        self._closing.set()
+        with self._turn:
+            runs = [*self._queue, *(entry.run for entry in self._loading.values())]
+            self._turn.notify_all()
+        for run in [*runs, *filter(None, [self._active])]:
+            self.stop(run, "the page was shut down")
+        for thread in self._threads:
+            thread.join(timeout)
+
     # -- threads
 
     def _start_threads(self) -> None:
@@ -158,7 +170,9 @@ class Engine:
     def _work(self) -> None:
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: len(self._queue) > 0)
+                self._turn.wait_for(lambda: len(self._queue) > 0 or self._closing.is_set())
+                if not self._queue:
+                    return
                 run = self._active = self._queue.popleft()
                 context = self._contexts[run.id]
             self._tell_places()
@@ -209,19 +223,19 @@ class Engine:
             finish(run.trace, run.trace.run.pop("wall_s", 0.0))
         if slot is not None:
             self._table.give_back(slot)
-        state = "error" if problem else "done" if run.trace.finish else "stopped"
+        state = "error" if problem else "done" if run.trace.run.get("complete") else "stopped"
         run.close(state, problem or run.reason or outcome(run))
 
     def _tell_places(self) -> None:
-        with self._turn:
-            queued = list(self._queue)
-        for place, run in enumerate(queued, 1):
-            ahead = "one run is" if place == 1 else f"{place} runs are"
-            run.say("queued", f"{ahead} ahead of this one; place {place} in the queue", position=place - 1)
+        with self._turn:  # under the lock, so that no run is called queued once it is running
+            for place, run in enumerate(self._queue, 1):
+                ahead = "one run is" if place == 1 else f"{place} runs are"
+                run.say(
+                    "queued", f"{ahead} ahead; this one is number {place} in the queue", position=place - 1
+                )
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(WATCH_S)
+        while not self._closing.wait(WATCH_S):
             now = time.monotonic()
             self._drop_stopped()
             self._tell_loading(now)

@@ -61,6 +61,12 @@ def make_page(
     return Page(demo, engine, sessions)
 
 
+def close(page: Page) -> None:
+    """End every run and the web server."""
+    page.engine.close()
+    page.demo.close(verbose=False)
+
+
 def reader_of(sessions: Sessions) -> Callable[[Any], Message]:
     """The viewer's way to ask for messages it has not got. Its argument comes raw from a browser."""
 
