@@ -43,5 +43,10 @@ def css() -> str:
     return style() + "\n" + (STATIC / "page.css").read_text("utf-8")
 
 
+def narrow_script() -> str:
+    """Runs once in a fresh tab: a phone starts with the settings folded away."""
+    return (STATIC / "narrow.js").read_text("utf-8")
+
+
 def notice_script() -> str:
     return (STATIC / "notice.js").read_text("utf-8")

@@ -231,7 +231,7 @@ class Engine:
             for place, run in enumerate(self._queue, 1):
                 ahead = "one run is" if place == 1 else f"{place} runs are"
                 run.say(
-                    "queued", f"{ahead} ahead; this one is number {place} in the queue", position=place - 1
+                    "queued", f"{ahead} ahead; place {place} in the queue", position=place - 1
                 )
 
     def _watch(self) -> None:

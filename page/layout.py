@@ -17,7 +17,7 @@ from .examples import Example
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
 
 FIRST_METHOD = "via-sd"
-DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "the verifier with layers skipped"}
+DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "layers skipped"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def drafter_choices(catalog: Catalog, preset: str) -> list[tuple[str, str]]:
     own = catalog.presets[preset].drafter.kind
     words = DRAFTER_WORDS.get(own, "a small model" if own == "model" else own)
     others = [(words, kind) for kind, words in DRAFTER_WORDS.items() if kind != own]
-    return [(f"the pair's own: {words}", "preset"), *others]
+    return [(f"{words} (the pair's own)", "preset"), *others]
 
 
 def _controls(catalog: Catalog) -> dict[str, Any]:

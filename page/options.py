@@ -10,10 +10,10 @@ from viasd_core.live import KNOB_NAMES
 from viasd_core.settings import BONUSES, COMMON_OPTIONS, GATES, METHOD_OPTIONS, RULES
 
 METHOD_WORDS = {
-    "via-sd": "VIA-SD: slim verifier first, full verifier on escalation",
-    "sd": "SD: speculative decoding, lossless",
-    "lossy-sd": "lossy SD: relaxed acceptance (alpha, beta)",
-    "ar": "AR: the full verifier alone",
+    "via-sd": "VIA-SD (three tiers)",
+    "sd": "SD (two tiers, lossless)",
+    "lossy-sd": "lossy SD (two tiers)",
+    "ar": "AR (full verifier alone)",
 }
 
 

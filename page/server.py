@@ -61,6 +61,15 @@ def make_page(
     return Page(demo, engine, sessions)
 
 
+def theme() -> gr.themes.Base:
+    """Gradio's own, with explanations dark enough to read (WCAG AA on both grounds)."""
+    return gr.themes.Default().set(
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+        input_placeholder_color="*neutral_500",
+    )
+
+
 def close(page: Page) -> None:
     """End every run and the web server."""
     page.engine.close()
@@ -97,7 +106,7 @@ def launch(page: Page, *, host: str | None = None, port: int | None = None, bloc
         mcp_server=False,
         max_file_size="20mb",
         footer_links=["api"],
-        theme=gr.themes.Default(),
+        theme=theme(),
         css=assets.css(),
         app_kwargs={"routes": assets.routes()},
         quiet=not block,

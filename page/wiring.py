@@ -12,6 +12,7 @@ import gradio as gr
 from viasd_core.errors import ViasdError
 from viz.wire import opening
 
+from .assets import narrow_script
 from .catalog import Catalog
 from .engine import Engine
 from .examples import Example, messages_of
@@ -40,6 +41,7 @@ class Wiring:
         private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         quick: dict[str, Any] = {**private, "queue": False}
         demo.load(self.opened, parts.example, [parts.viewer, parts.notice], **quick)
+        demo.load(None, js=narrow_script())
         demo.unload(self.closed)
         parts.run.click(
             self.start,

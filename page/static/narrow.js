@@ -1,0 +1,5 @@
+() => {
+  if (window.innerWidth < 768) {
+    document.querySelector("#viasd-sidebar.open .toggle-button, .sidebar.open .toggle-button")?.click();
+  }
+}

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from page.catalog import Catalog
+from page.limits import Limits
+from page.options import BY_NAME, OPTIONS
+from viasd_core.errors import PromptError, SettingsError
+from viasd_core.settings import METHODS, Settings
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return Catalog(Limits(max_tokens=200, max_prompt=100))
+
+
+def form(catalog: Catalog, **changes: Any) -> dict[str, Any]:
+    """What the controls hold when the page opens, with some changed."""
+    values = catalog.defaults("tiny")
+    return {option.name: option.shown(values[option.name]) for option in OPTIONS} | changes
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_form_as_it_opens_can_be_run_with_every_method(catalog: Catalog, method: str) -> None:
+    job = catalog.job("hello", "tiny", method, "preset", form(catalog))
+    assert job.settings.method == method and job.settings.max_new_tokens == 128
+
+
+def test_a_preset_opens_with_its_own_values(catalog: Catalog) -> None:
+    assert catalog.settings("tiny", "via-sd", form(catalog)).skip_ratio == 0.2
+    assert catalog.settings("qwen3", "via-sd", {}).alpha1 == Settings().alpha1
+
+
+def test_settings_that_a_method_does_not_use_are_left_out(catalog: Catalog) -> None:
+    settings = catalog.settings("tiny", "sd", form(catalog, strict=True, temperature=0.7, alpha1=0.9))
+    assert settings == Settings(method="sd", temperature=0.7, max_new_tokens=128)
+
+
+def test_strict_with_a_temperature_is_refused_in_a_sentence(catalog: Catalog) -> None:
+    with pytest.raises(SettingsError, match="strict needs temperature 0, got 0.7"):
+        catalog.settings("tiny", "via-sd", form(catalog, strict=True, temperature=0.7))
+
+
+def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
+    values = {
+        "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5, "max_new_tokens": 7,
+        "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0, "strict": False,
+        "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4, "mask": "even", "top_k": 5,
+        "top_p": 0.75, "min_p": 0.125,
+    }  # fmt: skip
+    assert set(values) == set(BY_NAME)
+    settings = catalog.settings("tiny", "via-sd", values)
+    assert {name: getattr(settings, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mask", "/etc/passwd"),
+        ("gate", "sideways"),
+        ("gamma", 2.5),
+        ("gamma", "5"),
+        ("alpha1", True),
+        ("alpha1", float("nan")),
+        ("seed", None),
+        ("seed", -1),
+        ("max_new_tokens", 201),
+        ("max_new_tokens", 0),
+    ],
+)
+def test_a_value_the_form_cannot_hold_is_refused(catalog: Catalog, name: str, value: object) -> None:
+    with pytest.raises(SettingsError):
+        catalog.settings("tiny", "via-sd", form(catalog, **{name: value}))
+
+
+@pytest.mark.parametrize("preset", ["/etc/passwd.yaml", "../tiny", "nothing", ""])
+def test_a_caller_cannot_name_a_file_as_preset(catalog: Catalog, preset: str) -> None:
+    with pytest.raises(SettingsError, match="there is no preset"):
+        catalog.job("hello", preset, "sd", "preset", {})
+
+
+def test_a_caller_cannot_name_a_model_as_drafter(catalog: Catalog) -> None:
+    with pytest.raises(SettingsError, match="there is no drafter"):
+        catalog.job("hello", "tiny", "sd", "/etc", {})
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", "x" * 101, None, 7])
+def test_an_empty_or_overlong_prompt_is_refused(catalog: Catalog, prompt: object) -> None:
+    with pytest.raises(PromptError):
+        catalog.job(prompt, "tiny", "sd", "preset", {})
+
+
+def test_a_preset_file_given_at_the_start_is_offered_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("verifier: {folder: .}\ndrafter: {kind: lookup}\nsettings: {gamma: 7}\n")
+    catalog = Catalog(Limits(), str(path))
+    job = catalog.job("hello", "mine", "sd", "preset", {})
+    assert catalog.first == "mine" and job.pair.preset == str(path) and job.settings.gamma == 7
+
+
+def test_an_option_that_is_off_says_why() -> None:
+    assert BY_NAME["alpha1"].info_for("sd") == "not used by sd"
+    assert BY_NAME["gamma"].info_for("sd") == BY_NAME["gamma"].info
+
+
+def test_caps_come_from_the_environment_and_nonsense_is_refused() -> None:
+    limits = Limits.from_environment({"VIASD_MAX_TOKENS": "64", "VIASD_MAX_SECONDS": "2.5"})
+    assert (limits.max_tokens, limits.max_seconds) == (64, 2.5)
+    for variable, value in (
+        ("VIASD_MAX_TOKENS", "many"),
+        ("VIASD_MAX_TOKENS", "0"),
+        ("VIASD_IDLE_SECONDS", "nan"),
+    ):
+        with pytest.raises(SettingsError, match=variable):
+            Limits.from_environment({variable: value})
