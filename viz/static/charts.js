@@ -36,7 +36,7 @@ export class Charts {
     this.timer = null;
     this.drawnAt = -Infinity;
     this.base = {};
-    this.plots = {tokens: h("div.plot", {role: "img", "aria-label": "Tokens a cycle, stacked by tier"}), share: h("div.plot", {role: "img", "aria-label": "Share of each tier so far"})};
+    this.plots = {tokens: h("div.chart", {role: "img", "aria-label": "Tokens a cycle, stacked by tier"}), share: h("div.chart", {role: "img", "aria-label": "Share of each tier so far"})};
     this.note = h("p.empty", {}, "");
     this.node = h("section.charts", {"aria-label": "Charts"}, this.note, this.plots.tokens, this.plots.share);
     new IntersectionObserver((entries) => this.seenIf(entries), {rootMargin: "200px"}).observe(this.node);

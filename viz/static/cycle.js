@@ -1,6 +1,6 @@
 // One cycle in full: a row for every drafted position and drawn token, and where its time went.
 
-import { fill, h, milliseconds, number, probability } from "./dom.js";
+import { fill, h, milliseconds, number, probability, ratio } from "./dom.js";
 import { reason, tierCode, verdictName, PHASE_NAMES } from "./words.js";
 import { oneLine, tokenLabel } from "./shown_text.js";
 import { badge } from "./inspector.js";
@@ -89,7 +89,7 @@ const HINTS = {
 };
 
 function cycleWords(cycle) {
-  const knob = (name, value) => (value === null ? [] : [`${name} ${number(value, 3)}`]);
+  const knob = (name, value) => (value === null ? [] : [`${name} ${trim(value)}`]);
   const facts = [
     `drafted ${cycle.drafted} of γ ${cycle.gamma}`,
     `committed ${cycle.committed}`,
@@ -105,14 +105,18 @@ function cycleWords(cycle) {
   return `${facts.join(" · ")}. ${why}`;
 }
 
+function trim(value) {
+  return String(Number(value.toPrecision(4)));
+}
+
 // The ratio as a bar with a tick at each threshold; the number stands beside it.
 export function ratioBar(row) {
   if (row.slim_ratio === null) return h("span.muted", {}, "–");
   const place = (value) => `${100 * Math.max(0, Math.min(1, value))}%`;
-  const tick = (name, value) => (value === null ? null : h(`i.tick.${name}`, {style: {left: place(value)}, title: `${name === "one" ? "τ₁" : "τ₂"} ${number(value, 3)}`}));
+  const tick = (name, value) => (value === null ? null : h(`i.tick.${name}`, {style: {left: place(value)}, title: `${name === "one" ? "τ₁" : "τ₂"} ${ratio(value, 2)}`}));
   return h("span.ratio", {},
     h("span.track", {"aria-hidden": "true"}, h("i.level", {style: {width: place(row.slim_ratio)}}), tick("two", row.thr2), tick("one", row.thr1)),
-    h("span.num", {}, number(row.slim_ratio, 3)));
+    h("span.num", {}, ratio(row.slim_ratio)));
 }
 
 export function phaseBar(phases) {

@@ -95,8 +95,13 @@ export function milliseconds(us) {
 export function probability(logp) {
   if (!isNumber(logp)) return "–";
   const p = Math.exp(logp);
-  if (p > 0 && p < 0.001) return p.toExponential(0).replace("-", "−");
+  if (p > 0 && p < 0.0005) return "<.001";
   return p.toFixed(3).replace(/^0/, "");
+}
+
+// A ratio or threshold, 0 to 1, always with the same decimals.
+export function ratio(value, digits = 3) {
+  return isNumber(value) && Number.isFinite(value) ? value.toFixed(digits) : number(value);
 }
 
 export function clamp(value, low, high) {

@@ -1,6 +1,6 @@
 // What is known of one token, as label and value; the card and the inspector both read it.
 
-import { milliseconds, number, percent, probability } from "./dom.js";
+import { milliseconds, number, percent, probability, ratio } from "./dom.js";
 import { madeBy, reason, tierCode, verdictName } from "./words.js";
 import { tokenLabel } from "./shown_text.js";
 import { cycleTime } from "./summary.js";
@@ -17,7 +17,7 @@ export function shortFacts(store, row) {
     ...auditFacts(row),
     ["place", placeOf(row), ""],
     ["cycle", `${row.cycle}, slot ${row.slot} · ${milliseconds(cycleTime(store.cycles[row.at]))}`, "time of the whole cycle"],
-    ...(row.top2_margin === null ? [] : [["margin", number(row.top2_margin, 3), "top-1 minus top-2 of the drafter, nats"]]),
+    ...(row.top2_margin === null ? [] : [["margin", `${number(row.top2_margin, 3)} nats`, "top-1 minus top-2 of the drafter, nats"]]),
   ];
 }
 
@@ -27,8 +27,8 @@ export function longFacts(store, row) {
     ["bytes", bytesOf(row), ""],
     ["proposed by", madeBy(row), ""],
     ...shortFacts(store, row),
-    ...(row.p_used === null ? [] : [["used", number(row.p_used, 3), "processed probability it was drawn or tested with"]]),
-    ...(row.rand_u === null ? [] : [["u", number(row.rand_u, 4), "the uniform number of the draw or test"]]),
+    ...(row.p_used === null ? [] : [["p used", ratio(row.p_used), "processed probability it was drawn or tested with"]]),
+    ...(row.rand_u === null ? [] : [["u", ratio(row.rand_u, 4), "the uniform number of the draw or test"]]),
     ...(row.entropy_draft === null ? [] : [["entropy", `${number(row.entropy_draft, 3)} nats`, "of the drafter's distribution"]]),
     ...(row.alt.length ? [["others", row.alt.map(([id, logp]) => `#${id} ${probability(logp)}`).join("  "), "the drafter's next best token ids"]] : []),
     ...(row.branch > 0 ? [["branch", `repair ${row.branch}`, ""]] : []),
@@ -43,8 +43,8 @@ function placeOf(row) {
 
 function ratioFacts(row) {
   if (row.slim_ratio === null) return [];
-  const thresholds = [row.thr1 === null ? "" : `τ₁ ${number(row.thr1, 3)}`, row.thr2 === null ? "" : `τ₂ ${number(row.thr2, 3)}`];
-  return [["slim ratio", [number(row.slim_ratio, 3), ...thresholds].filter(Boolean).join(" · "), "q′ of the draft over the largest q′, against both thresholds"]];
+  const thresholds = [row.thr1 === null ? "" : `τ₁ ${ratio(row.thr1, 2)}`, row.thr2 === null ? "" : `τ₂ ${ratio(row.thr2, 2)}`];
+  return [["slim ratio", [ratio(row.slim_ratio), ...thresholds].filter(Boolean).join(" · "), "q′ of the draft over the largest q′, against both thresholds"]];
 }
 
 function auditFacts(row) {

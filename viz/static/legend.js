@@ -13,7 +13,7 @@ export class Legend {
     this.retracted = h("span.chip.plain", {hidden: true, title: "Shown, then taken back by strict mode"});
     this.ghosts = h("button.chip.option", {type: "button", "aria-pressed": "false", title: "Show rejected and discarded drafts in the text", onclick: () => app.setOption("ghosts", !app.options.ghosts)});
     this.patterns = h("button.chip.option", {type: "button", "aria-pressed": "false", title: "Tell the tiers apart without colour", onclick: () => app.setOption("patterns", !app.options.patterns)}, "Patterns only");
-    this.node = h("div.legend", {role: "group", "aria-label": "Tiers; press one to take it out of the marking"},
+    this.node = h("div.tier-chips", {role: "group", "aria-label": "Tiers; press one to take it out of the marking"},
       this.chips.map((chip) => chip.node), this.repair, this.retracted, this.hidden, h("span.gap", {}), this.ghosts, this.patterns);
   }
 
@@ -21,7 +21,7 @@ export class Legend {
     const code = TIER_CLASS[tier.code];
     const count = h("span.count", {});
     const node = h("button.chip.tier", {type: "button", "aria-pressed": "true", title: `${tier.name}: press to leave out, with Shift to see it alone`, onclick: (event) => this.toggle(code, event.shiftKey)},
-      h("span.swatch.t", {"aria-hidden": "true"}, tier.code), h("span", {}, tier.name), count);
+      h("span.swatch.t", {"aria-hidden": "true"}, tier.code), h("span.long", {}, tier.name), h("span.short", {}, tier.short), count);
     node.querySelector(".swatch").classList.add(code);
     return {tier, code, node, count};
   }
@@ -51,7 +51,7 @@ export class Legend {
     const {counts, new_tokens: total} = summarise(app.store, app.until);
     for (const {tier, code, node, count} of this.chips) {
       const found = counts[tier.verdict];
-      setText(count, total ? `${found} · ${Math.round((100 * found) / total)} %` : "0");
+      setText(count, found ? `${found} · ${Math.round((100 * found) / total)} %` : "0");
       node.classList.toggle("none", !found);
       node.setAttribute("aria-pressed", String(!app.options.off.has(code)));
     }

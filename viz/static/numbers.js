@@ -94,12 +94,12 @@ function paysBlock({rows = [], unknown = "", pays, sentence = "", facts = null})
   const most = Math.max(...rows.map((row) => row.us), 1e-9);
   const bars = rows.map((row) => h("div.cost", {},
     h("span.cost-name", {}, row.name),
-    h("span.cost-track", {}, h("i.cost-level", {class: row.measured ? "" : "estimate", style: {width: `${(100 * row.us) / most}%`}})),
+    h("span.cost-track", {}, h(row.measured ? "i.cost-level" : "i.cost-level.estimate", {style: {width: `${(100 * row.us) / most}%`}})),
     h("span.num", {}, `${number(row.us / 1000)} ms`)));
   return [
     h("h4", {title: PAYS_HINT, tabindex: 0}, "Does it pay? ", h("span.muted", {}, "time a token")),
     bars,
-    sentence ? h(`p.sentence.${pays ? "yes" : "no"}`, {}, sentence) : null,
+    sentence ? h("p.sentence", {}, h(pays ? "span.yes" : "span.no", {"aria-hidden": "true"}, pays ? "✓ " : "✗ "), sentence) : null,
     unknown ? h("p.muted", {}, unknown) : null,
     facts ? h("p.muted.small-print", {}, estimateWords(facts)) : null,
   ];

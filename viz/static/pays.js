@@ -46,7 +46,7 @@ export function breakEven(store, summary, until = Infinity) {
   if (!summary.cycles) return {unknown: "There are no cycles yet."};
   if (!Number.isFinite(tQ) || tQ <= 0) return {unknown: "The full verifier has not run yet, so its time is unknown."};
   const draft = phases.draft / summary.cycles;
-  const plain = {name: "full verifier alone", us: tQ, measured: true};
+  const plain = {name: "full forward a token", us: tQ, measured: true};
   if (store.run.method === "ar") return {unknown: "Plain decoding: nothing is drafted, so there is nothing to compare."};
   if (!summary.slim_forwards) {
     const own = {name: "two tiers, this run", us: (draft + tQ * share(summary.full_forwards, summary.cycles)) / summary.mean_committed, measured: true};

@@ -4,7 +4,7 @@
 import { TIERS, TIER_CLASS } from "./words.js";
 
 const SMALLEST_CELL = 2;
-const LARGEST_CELL = 16;
+const LARGEST_CELL = 40;
 export const TOP = 10;
 
 // cells: [{from, to, counts, height, ticks, repair}], width of a cell in pixels, tallest height.
@@ -55,7 +55,7 @@ export function paintStrip(context, layout, look, state) {
   const room = base - TOP;
   context.fillStyle = look.line;
   context.fillRect(0, base, width, 1);
-  const gap = layout.cellWidth > 4 ? 1 : 0;
+  const gap = layout.cellWidth > 12 ? 2 : layout.cellWidth > 4 ? 1 : 0;
   layout.cells.forEach((cell, index) => {
     const x = index * layout.cellWidth;
     context.globalAlpha = cell.from > state.head ? 0.25 : 1;

@@ -21,7 +21,7 @@ export class TokenView {
     this.prompt = h("div.prompt", {});
     this.body = h("div.tokens", {});
     this.empty = h("p.empty", {});
-    this.scroll = h("div.text", {role: "document", "aria-label": "Generated text, a stop for each token", tabindex: -1}, this.prompt, this.body, this.empty);
+    this.scroll = h("div.text-scroll", {role: "document", "aria-label": "Generated text, a stop for each token", tabindex: -1}, this.prompt, this.body, this.empty);
     this.jump = h("button.jump", {type: "button", hidden: true, onclick: () => this.goLive()});
     this.node = h("div.text-box", {}, this.scroll, this.jump);
     this.scroll.addEventListener("scroll", () => this.scrolled(), {passive: true});
@@ -40,6 +40,7 @@ export class TokenView {
     if (changes.has("options")) this.applyOptions();
     if (changes.has("cursor") || changes.has("data") || changes.has("head")) this.mark();
     this.keepInView(changes);
+    if (changes.has("cursor")) this.clearSheet();
   }
 
   reset() {
@@ -142,6 +143,14 @@ export class TokenView {
     if (at < 0 || (!app.pinned && app.head === null)) return;
     const [from, to] = store.spans[at];
     for (let index = from; index < Math.min(to, this.spans.length); index += 1) this.addMark(index, "cyc");
+  }
+
+  // On a phone the sheet covers the lower half; what it speaks of must stay above it.
+  clearSheet() {
+    const {app} = this;
+    const span = app.narrow && app.pinned ? this.spans[app.row] : null;
+    const over = span ? span.getBoundingClientRect().bottom - 0.4 * window.innerHeight : 0;
+    if (over > 0) window.scrollBy(0, over);
   }
 
   addMark(index, name) {

@@ -56,7 +56,7 @@ export class Transport {
     }
     const token = store.spans[app.headIndex][1] - 1;
     const total = store.live ? `${count} so far` : count;
-    setText(this.where, `cycle ${app.headIndex + 1} of ${total} · token ${placeBefore(store, token) + 1}`);
+    setText(this.where, `cycle ${app.headIndex + 1} of ${total} · ${placeBefore(store, token) + 1} tokens`);
   }
 }
 

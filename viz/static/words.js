@@ -1,6 +1,6 @@
 // The words and codes of the tiers, and why a token is what it is, in one sentence.
 
-import { number } from "./dom.js";
+import { ratio } from "./dom.js";
 
 export const TIERS = [
   {code: "S", verdict: "accepted_slim", name: "accepted by slim", short: "slim"},
@@ -73,18 +73,18 @@ function rejection(row) {
 
 function ratioAgainst(row, sign, threshold) {
   if (row.slim_ratio === null) return "The slim verifier agrees";
-  if (threshold === null) return `Slim ratio ${number(row.slim_ratio, 3)}`;
-  return `Slim ratio ${number(row.slim_ratio, 3)} ${sign} ${number(threshold, 3)}`;
+  if (threshold === null) return `Slim ratio ${ratio(row.slim_ratio)}`;
+  return `Slim ratio ${ratio(row.slim_ratio)} ${sign} ${ratio(threshold, 2)}`;
 }
 
 function ratioBetween(row) {
   if (row.slim_ratio === null || row.thr1 === null || row.thr2 === null) return "The slim verifier disagrees";
-  return `Slim ratio ${number(row.slim_ratio, 3)} lies between ${number(row.thr2, 3)} and ${number(row.thr1, 3)}`;
+  return `Slim ratio ${ratio(row.slim_ratio)} lies between ${ratio(row.thr2, 2)} and ${ratio(row.thr1, 2)}`;
 }
 
 function whyFullLooked(row) {
   if (row.slim_ratio === null || row.thr2 === null) return "Tested, and ";
-  if (row.slim_ratio < row.thr2) return `Slim ratio ${number(row.slim_ratio, 3)} < ${number(row.thr2, 3)}, so it went up: `;
+  if (row.slim_ratio < row.thr2) return `Slim ratio ${ratio(row.slim_ratio)} < ${ratio(row.thr2, 2)}, so it went up: `;
   return "The full verifier had been called in this cycle already: ";
 }
 

@@ -22,7 +22,7 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>view
 
 MOUNT = """
 window.triggers = [];
-window.props = {value: null, plotly_url: "plotly.min.js"};
+window.props = {value: null, plotly_url: location.search === "?charts" ? "plotly.min.js" : ""};
 const watchers = [];
 window.push = (value) => { props.value = value; for (const callback of watchers) callback(); };
 const server = {fetch_since: async (asked) => {
@@ -36,7 +36,7 @@ new Function("element", "trigger", "props", "server", "watch", SCRIPT)(
 
 
 class Site:
-    """Serves the page and answers fetch_since from `logs` (run id -> messages), `limit` a reply."""
+    """Serves the page (with charts at `?charts`) and answers fetch_since from `logs` (run id -> messages), `limit` a reply."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[dict[str, Any]]] = {}
@@ -73,8 +73,8 @@ def serve() -> Iterator[Site]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            kind, body = files.get(self.path, ("text/plain", b""))
-            self.answer(200 if self.path in files else 404, kind, body)
+            found = files.get(self.path.partition("?")[0])
+            self.answer(200 if found else 404, *(found or ("text/plain", b"")))
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,0 +1,81 @@
+"""One browser and one loopback site for the viewer's tests; every page must stay free of script errors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from viewer_site import Site, serve
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from viasd_core.trace import Trace
+
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def shared_site() -> Iterator[Site]:
+    with serve() as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    shared_site.logs.clear()
+    shared_site.asked.clear()
+    shared_site.limit = 2000
+    return shared_site
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[Callable[..., Page]]:
+    """Opens pages with the viewer mounted; fails the test when a page reported an error."""
+    pages: list[Page] = []
+    problems: list[str] = []
+
+    def open_one(width: int = 1280, height: int = 900, query: str = "", **options: Any) -> Page:
+        page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"a dialog opened: {dialog.message}"))
+        page.goto(site.url + query)
+        page.wait_for_function("window.__viasd && window.__viasd.ready")
+        pages.append(page)
+        return page
+
+    yield open_one
+    for page in pages:
+        page.close()
+    assert problems == []
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Page]) -> Page:
+    return open_page()
+
+
+@pytest.fixture
+def show(site: Site) -> Callable[[Page, Trace], None]:
+    """Shows a recorded trace and waits until all of it is painted."""
+
+    def show_trace(page: Page, trace: Trace, run_id: str = "run-1") -> None:
+        page.evaluate("value => push(value)", site.keep(run_id, trace))
+        rows = len(trace.tokens)
+        page.wait_for_function(f"__viasd.run === {run_id!r} && __viasd.painted === {rows} && !__viasd.live")
+
+    return show_trace
