@@ -164,7 +164,7 @@ class TableRunner:
     def _write(
         self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Write ids + 1 and the writer's tag into every layer; return the exposed ones, [layers, end] each."""
+        """Write ids + 1 and the writer's tag into every layer; the exposed ones come back [layers, end]."""
         slots.begin(plan)
         ids = torch.zeros(plan.rows, dtype=torch.float64)
         ids[: tokens.shape[0]] = tokens + 1
@@ -259,13 +259,13 @@ class TableDrafter:
 
 @dataclass
 class Letters:
-    """Spells token i as the i-th letter, or as `words` says; `special` ids are never shown."""
+    """Spells token i as the i-th letter, or as `words` says; `special_ids` are never shown."""
 
-    words: Mapping[int, str] = field(default_factory=dict)
+    words: Mapping[int, bytes] = field(default_factory=dict)
     special_ids: frozenset[int] = frozenset()
 
     def __getitem__(self, token: int) -> bytes:
-        return self.words.get(token, LETTERS[token % 26]).encode()
+        return self.words.get(token, LETTERS[token % 26].encode())
 
 
 def scripted_parts(
@@ -275,11 +275,19 @@ def scripted_parts(
     eos: Sequence[int] = (),
     spell: Letters | None = None,
     with_slots: bool = False,
+    nested: tuple[int, ...] | None = None,
     **options: Any,
 ) -> Parts:
-    """Parts around table models. `with_slots` drafts with a runner, else `options` go to TableDrafter."""
+    """Parts around table models. `with_slots` drafts with a runner of its own, `nested` with those
+    layers of the verifier in its slots, else `options` go to TableDrafter."""
     factory = None
-    if drafter is not None and with_slots:
+    if nested is not None:
+
+        def factory(verifier: Any, capacity: int) -> Any:
+            stack, tier = verifier.stack, verifier.nested_tier
+            return AutoregressiveDrafter("nested", stack, tier, runner.n_ctx, runner.vocab_size)
+
+    elif drafter is not None and with_slots:
         draft_runner: Runner = TableRunner(drafter, n_ctx=runner.n_ctx)
 
         def factory(verifier: Any, capacity: int) -> Any:
@@ -298,6 +306,7 @@ def scripted_parts(
         eos_ids=frozenset(eos),
         masks=masks,
         drafter=factory,
+        nested=nested,
     )
 
 

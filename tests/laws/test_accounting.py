@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripted import LETTERS, TableRunner, greedy_text, near, random_table, run, scripted_parts
+from scripted import Letters, TableRunner, greedy_text, near, random_table, run, scripted_parts
 from viasd_core.probs import Sampling
 from viasd_core.settings import Settings
 from viasd_core.trace import CycleEvent, Trace, is_slim_decided
@@ -16,7 +16,9 @@ from viasd_core.trace_check import check
 
 Q = random_table(6, 2, 500)
 SLIM = near(Q, 0.7, 501)
-RUNS = 40
+RUNS = 60
+# Tokens 0 to 3 are the bytes of one emoji; 4 and 5 are a letter and a word with an accent.
+SPLIT = Letters(dict(enumerate([b"\xf0", b"\x9f", b"\x98", b"\x80", b"x", "né".encode()])))
 
 
 def random_settings(rng: random.Random) -> Settings:
@@ -62,15 +64,20 @@ def random_run(rng: random.Random) -> tuple[Settings, list[CycleEvent], Trace]:
     settings, prompt = random_settings(rng), [rng.randrange(6) for _ in range(rng.choice([1, 4]))]
     likely = greedy_text(Q, prompt, settings.max_new_tokens)
     eos = [rng.choice(likely)] if rng.random() < 0.25 else []
+    spell = rng.choice([Letters(), SPLIT])
     if rng.random() < 0.25:
         place = rng.randrange(len(likely))
-        settings = settings.with_(stop=("".join(LETTERS[token] for token in likely[place : place + 2]),))
+        words = b"".join(spell[token] for token in likely[place : place + 2])
+        settings = settings.with_(stop=(words.decode("utf-8", "ignore") or "b",))
     runner = TableRunner(Q, SLIM, drift=rng.choice([0.0, 0.05]), n_ctx=rng.choice([30, 4096]))
-    options = {"most": rng.choice([None, 0, 2]), "n_ctx": rng.choice([12, 4096])}
-    parts = scripted_parts(runner, near(Q, rng.choice([0.2, 0.8]), 502), eos=eos, **options)
+    options: dict[str, Any] = {"most": rng.choice([None, 0, 2]), "n_ctx": rng.choice([12, 4096])}
+    parts = scripted_parts(runner, near(Q, rng.choice([0.2, 0.8]), 502), eos=eos, spell=spell, **options)
     events: list[CycleEvent] = []
     trace = run(parts, prompt, settings, events=events)
-    output = trace.token_ids
+    output, streamed = trace.token_ids, ""
+    for event in events:
+        streamed = streamed[: len(streamed) - event.text_retract] + event.text
+    assert streamed == trace.text, settings
     assert len(output) <= min(settings.max_new_tokens, runner.n_ctx - len(prompt))
     assert not any(token in eos for token in output[:-1])
     assert (trace.finish == "eos") == (bool(output) and output[-1] in eos)
