@@ -13,7 +13,7 @@ from viasd_core.settings import METHOD_OPTIONS, METHODS, refuse_unused
 from .catalog import DRAFTERS, Catalog
 from .engine import Engine
 from .examples import Example
-from .options import LIVE
+from .options import BY_NAME, LIVE
 from .runs import Run
 from .session import Sessions
 from .wiring import stream
@@ -75,8 +75,8 @@ class Api:
         try:
             if method in METHODS:
                 refuse_unused(method, set(chosen))
-            capped = min(max_new_tokens, self.catalog.limits.max_tokens)
-            values = chosen | {"max_new_tokens": capped, "temperature": temperature, "seed": seed}
+            wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
+            values = chosen | {"max_new_tokens": wanted, "temperature": temperature, "seed": seed}
             job = self.catalog.job(prompt, preset or self.catalog.first, method, drafter, values)
             self.engine.submit(run, job)
         except ViasdError as error:

@@ -230,9 +230,7 @@ class Engine:
         with self._turn:  # under the lock, so that no run is called queued once it is running
             for place, run in enumerate(self._queue, 1):
                 ahead = "one run is" if place == 1 else f"{place} runs are"
-                run.say(
-                    "queued", f"{ahead} ahead; place {place} in the queue", position=place - 1
-                )
+                run.say("queued", f"{ahead} ahead; place {place} in the queue", position=place - 1)
 
     def _watch(self) -> None:
         while not self._closing.wait(WATCH_S):

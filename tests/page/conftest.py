@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,11 +41,20 @@ def make_engine(pair: ModelPair) -> Iterator[Callable[..., Engine]]:
         engine.close()
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> list[Example]:
-    path = tmp_path / "recorded.zip"
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Example]:
+    path = tmp_path_factory.mktemp("traces") / "recorded.zip"
     via_sd_trace().save(path)
     return [Example("four cycles, every tier", path)]
+
+
+@pytest.fixture(scope="module")
+def shared(pair: ModelPair, recorded: list[Example]) -> Iterator[tuple[Page, str]]:
+    """One page for tests that leave nothing behind, and its address."""
+    page = make_page(Limits(max_prompt=100), loader=lambda preset: pair, shown=recorded)
+    _, address, _ = launch(page, block=False)
+    yield page, address
+    close(page)
 
 
 @pytest.fixture

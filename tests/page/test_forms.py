@@ -40,14 +40,14 @@ def test_settings_that_a_method_does_not_use_are_left_out(catalog: Catalog) -> N
 
 
 def test_strict_with_a_temperature_is_refused_in_a_sentence(catalog: Catalog) -> None:
-    with pytest.raises(SettingsError, match="strict needs temperature 0, got 0.7"):
+    with pytest.raises(SettingsError, match="strict needs temperature 0, got"):
         catalog.settings("tiny", "via-sd", form(catalog, strict=True, temperature=0.7))
 
 
 def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
     values = {
-        "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5, "max_new_tokens": 7,
-        "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0, "strict": False,
+        "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5,
+        "max_new_tokens": 7, "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0, "strict": False,
         "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4, "mask": "even", "top_k": 5,
         "top_p": 0.75, "min_p": 0.125,
     }  # fmt: skip

@@ -62,7 +62,7 @@ def test_a_slow_browser_is_not_flooded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_leaving_the_page_only_sets_a_flag(make_engine: Callable[..., Engine]) -> None:
-    """Gradio closes a generator on its event loop: anything slow there would freeze every user (gradio 8503)."""
+    """Gradio closes a generator on its event loop: slow work there freezes every user (gradio 8503)."""
     engine = make_engine()
     run = Run()
     engine.submit(run, toy_job(max_new_tokens=480))
