@@ -38,6 +38,7 @@ export function summarise(store, until = Infinity) {
     slim_forwards: sum("slim_forwards"),
     full_forwards: sum("full_forwards"),
     settle_forwards: sum("settle_forwards"),
+    escalating_cycles: cycles.filter((row) => row.region_c_accepted + row.region_c_rejected > 0).length,
     drafted: sum("drafted"),
     counts: countTiers(emitted, until),
     regions,
