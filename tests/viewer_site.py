@@ -36,7 +36,7 @@ new Function("element", "trigger", "props", "server", "watch", SCRIPT)(
 
 
 class Site:
-    """Serves the page (with charts at `?charts`) and answers fetch_since from `logs` (run id -> messages), `limit` a reply."""
+    """Serves the page (charts at `?charts`); answers fetch_since from `logs`, run id -> messages."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""What the browser must know of `viasd-trace/1` to write and read its files: one source for both languages."""
+"""What the browser must know of `viasd-trace/1` to write and read its files, from one source."""
 
 from __future__ import annotations
 

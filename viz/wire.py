@@ -100,14 +100,15 @@ def _by_cycle(rows: Iterable[Any]) -> dict[int, list[Any]]:
 
 
 @cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((item.name, item.default) for item in fields(kind))
 
 
 def encode_row(row: Any) -> Message:
     """A row's fields that differ from their default."""
     encoded: Message = {}
-    for name, default in _defaults(type(row)):
+    kind: Any = type(row)
+    for name, default in _defaults(kind):
         value = getattr(row, name)
         if default is not MISSING and value == default and type(value) is type(default):
             continue

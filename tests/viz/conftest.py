@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from viewer_site import Site, serve
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from viasd_core.trace import Trace
+from viewer_site import Site, serve
 
 QUIET = (
     "--no-sandbox",

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sample_traces
 from playwright.sync_api import Page, expect
 
+import sample_traces
 from viasd_core.bundle_format import encode
 from viasd_core.trace import DimrRow, EventRow, Trace
 from viasd_core.trace_check import check
@@ -24,16 +24,37 @@ from viz import wire
 MAKERS = [sample_traces.via_sd_trace, sample_traces.strict_trace, sample_traces.tree_trace]
 
 
+EDGES = (
+    1e-7, 1e16, 123456789012345680.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308, -0.0, 1e22, 1e-4, 9.999e-5,
+    -math.inf, math.nan, 3.0, -1e15,
+)  # fmt: skip
+
+
 def odd_trace() -> Trace:
-    """Every kind of cell at its edges: floats of all sizes, formulas, controls, quotes, a layer-mask search."""
+    """Every kind of cell at its edges: floats of all sizes, formulas, controls, quotes, a mask search."""
     trace = sample_traces.via_sd_trace()
     numbers = random.Random(5)
-    floats = [1e-7, 1e16, 123456789012345680.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308, -0.0, 1e22, 1e-4, 9.999e-5,
-              -math.inf, math.nan, 3.0, -1e15, *(numbers.uniform(-1, 1) * 10 ** numbers.randint(-20, 20) for _ in range(60))]  # fmt: skip
-    words = ["=1+1", '"quoted", twice', "NA", "null", "\ud800", "\u202ex", "\x00", "a\nb", "😀", "\uff1d1", "-0.5", "’"]
+    drawn = [numbers.uniform(-1, 1) * 10 ** numbers.randint(-20, 20) for _ in range(60)]
+    floats = [*EDGES, *drawn]
+    words = [
+        "=1+1",
+        '"quoted", twice',
+        "NA",
+        "null",
+        "\ud800",
+        "\u202ex",
+        "\x00",
+        "a\nb",
+        "😀",
+        "\uff1d1",
+        "-0.5",
+        "\u2019",
+    ]
     for index, value in enumerate(floats):
         word = words[index % len(words)]
-        row = sample_traces.draft(0, 0, "x", "discarded", "", None, logp_draft=value, alt=((7, value), (8, -math.inf)))
+        row = sample_traces.draft(
+            0, 0, "x", "discarded", "", None, logp_draft=value, alt=((7, value), (8, -math.inf))
+        )
         trace.tokens.insert(0, replace(row, text=word))
         trace.events.insert(0, EventRow(5, 0, "note", word.replace("\ud800", "?"), str(value), "plain text"))
     trace.dimr.append(DimrRow(0, "random", 0.25, 1 / 3, "110111", 32, 5, True))
@@ -64,7 +85,9 @@ def test_saved_files_equal_those_of_the_command_line(
     assert json.loads(saved["run.json"]) == json.loads(expected["run.json"])
 
 
-def test_cells_at_their_edges_are_written_as_python_writes_them(page: Page, show: Callable[..., None]) -> None:
+def test_cells_at_their_edges_are_written_as_python_writes_them(
+    page: Page, show: Callable[..., None]
+) -> None:
     trace = odd_trace()
     show(page, trace)
     saved = export(page)
@@ -99,7 +122,11 @@ def test_a_single_table_is_saved_under_its_name(page: Page, show: Callable[..., 
 
 def test_a_run_saved_before_its_end_is_a_readable_partial_trace(page: Page, tmp_path: Path) -> None:
     trace = sample_traces.via_sd_trace()
-    start = {key: value for key, value in trace.run.items() if key not in ("token_ids", "text", "totals", "complete")}
+    start = {
+        key: value
+        for key, value in trace.run.items()
+        if key not in ("token_ids", "text", "totals", "complete")
+    }
     messages = [wire.start_event(start), *wire.trace_messages(trace)[1:3]]
     page.evaluate("value => push(value)", wire.batch("r", 1, messages))
     loaded = read_zip(bytes(page.evaluate("[...__viasd.exportZip()]")), tmp_path)
@@ -141,7 +168,10 @@ def test_an_opened_zip_is_the_same_trace_when_saved_again(page: Page, method: in
     assert {name: saved[name] for name in files if name.endswith(".csv")} == {
         name: data.decode() for name, data in files.items() if name.endswith(".csv")
     }
-    assert page.evaluate("triggers.at(-1)") == ["replay_loaded", {"run_id": trace.run["run_id"], "tokens": 11}]
+    assert page.evaluate("triggers.at(-1)") == [
+        "replay_loaded",
+        {"run_id": trace.run["run_id"], "tokens": 11},
+    ]
     expect(page.locator(".warning")).to_be_hidden()
 
 
@@ -173,6 +203,7 @@ def without(name: str) -> dict[str, bytes]:
     return {key: data for key, data in encode(sample_traces.via_sd_trace()).items() if key != name}
 
 
+LABELS = b"viasd-trace/1,5f0c4b1e-0000-4000-8000-000000000001"
 BAD = {
     "tokens.csv row 2: slot is": edited("tokens.csv", b",0,0,0,-1,-1,0,100,", b",0,zero,0,-1,-1,0,100,"),
     "tokens.csv row 2: verdict is": edited("tokens.csv", b"accepted_slim", b"accepted_by_me"),
@@ -183,8 +214,7 @@ BAD = {
     "cycles.csv is missing": without("cycles.csv"),
     "run.json is missing": without("run.json"),
     "never closed": edited("events.csv", b"param_change", b'param_change,"'),
-    "which cycles.csv does not list": edited("tokens.csv", b"\nviasd-trace/1,5f0c4b1e-0000-4000-8000-000000000001,3,",
-                                             b"\nviasd-trace/1,5f0c4b1e-0000-4000-8000-000000000001,77,"),
+    "which cycles.csv does not list": edited("tokens.csv", b"\n" + LABELS + b",3,", b"\n" + LABELS + b",77,"),
     "the same out_pos": edited("tokens.csv", b",-1,-1,1,101,", b",-1,-1,0,101,"),
     "is not UTF-8": edited("events.csv", b"param_change", b"param_\xff\xfe"),
 }  # fmt: skip
@@ -212,7 +242,9 @@ def test_a_zip_that_leaves_its_folder_is_refused(page: Page, name: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"not a zip", b"PK\x05\x06" + b"\xff" * 18, zipped({"a": b"b"})[:-30]])
 def test_a_damaged_zip_is_one_sentence(page: Page, data: bytes) -> None:
     choose(page, {"t.zip": data})
-    expect(page.locator(".error")).to_contain_text("The trace was not opened. The file is not a zip that can be read")
+    expect(page.locator(".error")).to_contain_text(
+        "The trace was not opened. The file is not a zip that can be read"
+    )
 
 
 def test_a_zip_that_unpacks_to_more_than_it_says_is_stopped(page: Page) -> None:
@@ -230,7 +262,7 @@ def test_a_zip_larger_than_the_cap_is_not_unpacked(page: Page) -> None:
 
 def test_more_rows_than_the_cap_are_refused(page: Page) -> None:
     files = encode(sample_traces.via_sd_trace())
-    row = b"viasd-trace/1,5f0c4b1e-0000-4000-8000-000000000001,1,1,note,a,b,c\n"
+    row = LABELS + b",1,1,note,a,b,c\n"
     files["events.csv"] = files["events.csv"].splitlines(keepends=True)[0] + row * 100_001
     choose(page, {"t.zip": zipped(files)})
     expect(page.locator(".error")).to_contain_text("events.csv has more than 100000 rows")

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page, expect
+
 import sample_traces
 import toys
-from playwright.sync_api import Page, expect
-from viewer_site import Site
-
 from viasd_core.record import encode_prompt, record
 from viasd_core.settings import Settings
 from viasd_core.trace import CycleEvent, EventRow, Trace
+from viewer_site import Site
 from viz import wire
 
 PROMPT = "the man and the on"
@@ -24,7 +24,14 @@ def strict_run() -> tuple[list[CycleEvent], Trace]:
     """A real strict run of a toy pair: what slim keeps too easily is taken back later."""
     pair = toys.toy_pair()
     settings = Settings(
-        method="via-sd", max_new_tokens=60, strict=True, skip_ratio=0.4, mask="even", alpha1=0.2, alpha2=0.05, gamma=4
+        method="via-sd",
+        max_new_tokens=60,
+        strict=True,
+        skip_ratio=0.4,
+        mask="even",
+        alpha1=0.2,
+        alpha2=0.05,
+        gamma=4,
     )
     events: list[CycleEvent] = []
     ids = encode_prompt(pair, PROMPT, raw=True)
@@ -45,8 +52,23 @@ def push(page: Page, batch: dict[str, Any]) -> None:
 
 
 def state(page: Page) -> dict[str, Any]:
-    names = ["run", "live", "seq", "running", "state", "tokens", "cycles", "counts", "text", "duplicates", "gaps", "error"]
-    return dict(page.evaluate("names => Object.fromEntries(names.map((name) => [name, __viasd[name]]))", names))
+    names = [
+        "run",
+        "live",
+        "seq",
+        "running",
+        "state",
+        "tokens",
+        "cycles",
+        "counts",
+        "text",
+        "duplicates",
+        "gaps",
+        "error",
+    ]
+    return dict(
+        page.evaluate("names => Object.fromEntries(names.map((name) => [name, __viasd[name]]))", names)
+    )
 
 
 def shown_text(page: Page) -> str:
@@ -63,7 +85,13 @@ def test_a_streamed_run_ends_up_as_the_engine_recorded_it(
     found = state(page)
     assert found["text"] == trace.text
     assert found["tokens"] == len(trace.token_ids)
-    verdicts = {"S": "accepted_slim", "M": "regenerated_slim", "F": "accepted_full", "R": "rewritten_full", "T": "target"}
+    verdicts = {
+        "S": "accepted_slim",
+        "M": "regenerated_slim",
+        "F": "accepted_full",
+        "R": "rewritten_full",
+        "T": "target",
+    }
     counts = trace.summary()["counts"]
     assert {code: found["counts"][code] for code in verdicts} == {
         code: counts[verdict] for code, verdict in verdicts.items()
@@ -74,7 +102,9 @@ def test_a_streamed_run_ends_up_as_the_engine_recorded_it(
     expect(page.locator(".tier-chips")).to_contain_text(f"taken back {taken_back}")
 
 
-def test_a_run_says_that_it_runs_until_it_ends(page: Page, strict_run: tuple[list[CycleEvent], Trace]) -> None:
+def test_a_run_says_that_it_runs_until_it_ends(
+    page: Page, strict_run: tuple[list[CycleEvent], Trace]
+) -> None:
     messages = messages_of(strict_run)
     push(page, wire.batch("r", 1, messages[:5]))
     assert state(page)["running"] is True
@@ -128,7 +158,13 @@ def test_a_run_that_the_server_forgot_says_so_in_place(page: Page) -> None:
 def test_an_empty_batch_and_a_value_of_no_use_change_nothing(page: Page) -> None:
     messages = wire.trace_messages(sample_traces.via_sd_trace())
     push(page, wire.batch("r", 1, messages))
-    for value in (wire.batch("r", 7, []), None, "", {"run": "r"}, {"run": 3, "from": 1, "seq": 1, "events": []}):
+    for value in (
+        wire.batch("r", 7, []),
+        None,
+        "",
+        {"run": "r"},
+        {"run": 3, "from": 1, "seq": 1, "events": []},
+    ):
         page.evaluate("value => push(value)", value)
     found = state(page)
     assert (found["tokens"], found["run"], found["duplicates"], found["gaps"]) == (11, "r", 0, 0)
@@ -155,7 +191,10 @@ def test_late_batches_of_another_run_do_not_take_the_view_over(page: Page) -> No
 def test_a_failed_run_says_why_and_keeps_what_it_made(page: Page) -> None:
     trace = sample_traces.via_sd_trace()
     messages = wire.trace_messages(trace)[:3]
-    ending = [wire.status_event("error", "the device ran out of memory"), wire.end_event({**trace.run, "complete": False})]
+    ending = [
+        wire.status_event("error", "the device ran out of memory"),
+        wire.end_event({**trace.run, "complete": False}),
+    ]
     push(page, wire.batch("r", 1, [*messages, *ending]))
     expect(page.locator(".pill")).to_have_text("Failed")
     expect(page.locator(".status-words")).to_have_text("the device ran out of memory")
@@ -163,7 +202,9 @@ def test_a_failed_run_says_why_and_keeps_what_it_made(page: Page) -> None:
 
 
 def test_a_run_that_fails_before_its_first_token_is_not_blank(page: Page) -> None:
-    push(page, wire.batch("r", 1, [wire.status_event("error", "the weights are missing"), wire.end_event({})]))
+    push(
+        page, wire.batch("r", 1, [wire.status_event("error", "the weights are missing"), wire.end_event({})])
+    )
     expect(page.locator(".text-scroll .empty")).to_have_text("the weights are missing")
 
 
@@ -184,7 +225,9 @@ def long_cycles(count: int, first: int = 0) -> list[dict[str, Any]]:
             CycleEvent(
                 sample_traces.cycle_row(number, 4, 4, 4 * number + 8, region_a=4),
                 tuple(
-                    sample_traces.draft(number, slot, f" word{number}", "accepted_slim", "A", 4 * number + slot)
+                    sample_traces.draft(
+                        number, slot, f" word{number}", "accepted_slim", "A", 4 * number + slot
+                    )
                     for slot in range(4)
                 ),
             )
@@ -193,10 +236,11 @@ def long_cycles(count: int, first: int = 0) -> list[dict[str, Any]]:
     ]
 
 
+AT_END = "box => box.scrollTop + box.clientHeight >= box.scrollHeight - 40"
+
+
 def at_end(page: Page) -> bool:
-    return bool(
-        page.locator(".text-scroll").evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 40")
-    )
+    return bool(page.locator(".text-scroll").evaluate(AT_END))
 
 
 def test_follow_keeps_the_newest_text_in_view_until_the_reader_scrolls_up(page: Page) -> None:
@@ -211,9 +255,7 @@ def test_follow_keeps_the_newest_text_in_view_until_the_reader_scrolls_up(page: 
     assert not at_end(page)
     page.locator(".jump").click()
     expect(page.locator(".jump")).to_be_hidden()
-    page.wait_for_function(
-        "(() => { const box = document.querySelector('.text-scroll'); return box.scrollTop + box.clientHeight >= box.scrollHeight - 40; })()"
-    )
+    page.wait_for_function(f"({AT_END})(document.querySelector('.text-scroll'))")
 
 
 def test_screen_readers_hear_at_most_one_message_in_five_seconds(page: Page) -> None:

@@ -7,9 +7,9 @@ import re
 import subprocess
 import sys
 
-import colour_vision
 import pytest
 
+import colour_vision
 from viz import viewer
 from viz.schema import ENUMS, schema
 
@@ -61,7 +61,9 @@ def test_every_rule_stays_inside_the_viewer() -> None:
 
 
 def test_the_viewer_loads_without_torch_and_gradio() -> None:
-    code = "import sys, viz.viewer; viz.viewer.script(); print({'torch', 'gradio', 'pandas'} & set(sys.modules))"
+    code = (
+        "import sys, viz.viewer; viz.viewer.script(); print({'torch', 'gradio', 'pandas'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 
 import pytest
-import sample_traces
 
+import sample_traces
 from viasd_core.trace import CycleEvent, TokenRow, Trace
 from viz import wire
 

@@ -17,7 +17,7 @@ export class Card {
     scroll.addEventListener("pointerleave", () => this.hide());
     scroll.addEventListener("focusin", (event) => this.show(tokens.indexOf(event.target)));
     scroll.addEventListener("focusout", () => this.hide());
-    scroll.addEventListener("scroll", () => this.hide(), {passive: true});
+    scroll.addEventListener("scroll", () => this.follow(), {passive: true});
   }
 
   over(event) {
@@ -48,6 +48,15 @@ export class Card {
     this.node.hidden = false;
     this.shown = index;
     this.place(this.tokens.spans[index]);
+  }
+
+  // The text moved: the card goes with its token, and leaves with it.
+  follow() {
+    if (this.shown === null) return;
+    const box = this.tokens.scroll.getBoundingClientRect();
+    const span = this.tokens.spans[this.shown].getBoundingClientRect();
+    if (span.bottom < box.top || span.top > box.bottom) this.hide();
+    else this.place(this.tokens.spans[this.shown]);
   }
 
   // Below the token, or above it where there is no room; always inside the window.

@@ -1,6 +1,6 @@
 // The running figures of a run, and whether the slim tier pays.
 
-import { fill, h, isNumber, number, percent, setText } from "./dom.js";
+import { fill, h, isNumber, number, percent, ratio, setText } from "./dom.js";
 import { emptySlim, selfChecks, summarise } from "./summary.js";
 import { breakEven } from "./pays.js";
 import { phaseBar } from "./cycle.js";
@@ -68,7 +68,7 @@ function tiles(app, summary) {
   const audit = summary.audit;
   return [
     tile("tokens/s", number(speed), define.tokens_per_s, `${summary.new_tokens} tokens`),
-    tile("tokens a cycle", number(summary.mean_committed, 3), define.mean_committed, `${summary.cycles} cycles`),
+    tile("tokens a cycle", ratio(summary.mean_committed, 2), define.mean_committed, `${summary.cycles} cycles`),
     tile("rejected", percent(summary.rejection_rate, 1), define.rejection_rate, `of ${summary.examined} examined`),
     tile("cycles that asked q", percent(summary.escalation_rate, 1), define.escalation_rate, `${summary.full_forwards} + ${summary.settle_forwards} forwards`),
     tile("audit agreement", percent(audit.agree, 1), define["audit.agree"], audit.slim ? `${audit.slim} slim tokens judged` : "none judged yet"),

@@ -2,6 +2,7 @@
 
 import { clamp, h, setText } from "./dom.js";
 import { knobName, TIERS } from "./words.js";
+import { oneLine } from "./shown_text.js";
 import { layoutStrip, paintStrip } from "./strip_paint.js";
 import { colours } from "./figures.js";
 
@@ -115,15 +116,19 @@ function cycleSentence(store, index) {
     .map(([count, short]) => `${count} ${short}`);
   const changes = store.events
     .filter((row) => row.type === "param_change" && row.cycle === cycle.cycle)
-    .map((row) => `${knobName(row.key)} ${row.old} → ${row.new} applied`);
+    .map((row) => `${changeWords(row)} applied`);
   const commit = `${cycle.committed} token${cycle.committed === 1 ? "" : "s"}`;
   return [`Cycle ${cycle.cycle}: ${commit}${parts.length ? ` (${parts.join(", ")})` : ""}`, ...changes].join(" · ");
+}
+
+function changeWords(row) {
+  return `${oneLine(knobName(row.key), 24)} ${oneLine(row.old, 24)} → ${oneLine(row.new, 24)}`;
 }
 
 function lastChange(store) {
   if (!store.cycles.length) return "";
   const row = store.applied;
-  const change = row ? ` · ${knobName(row.key)} ${row.old} → ${row.new} applied @cycle ${row.cycle}` : "";
+  const change = row ? ` · ${changeWords(row)} applied @cycle ${row.cycle}` : "";
   const count = store.cycles.length;
   return `${count} cycle${count === 1 ? "" : "s"}: a bar each, height = tokens committed${change}`;
 }
