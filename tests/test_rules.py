@@ -10,7 +10,7 @@ from viasd_core.methods.rules import Contest, GreedyFull, Lossless, Lossy, Mixtu
 
 P = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
 Q = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
-FIRST = torch.tensor(0)
+FIRST = torch.tensor([0])
 
 
 def contest(
@@ -50,14 +50,14 @@ def test_lossless_never_keeps_what_q_gives_no_chance_even_for_a_zero_uniform() -
 
 def test_the_replacement_is_the_positive_part_of_q_minus_p() -> None:
     found = Lossless().replacement(contest(0, 0.9), FIRST)
-    torch.testing.assert_close(found, torch.tensor([0.0, 2 / 3, 1 / 3], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([[0.0, 2 / 3, 1 / 3]], dtype=torch.float64))
 
 
 def test_a_residual_without_mass_falls_back_to_q_instead_of_nan() -> None:
     """p equal to q, and one-hot rows that agree."""
-    torch.testing.assert_close(Lossless().replacement(contest(0, 0.9, p=Q), FIRST), Q[0])
+    torch.testing.assert_close(Lossless().replacement(contest(0, 0.9, p=Q), FIRST), Q)
     same = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(Lossless().replacement(contest(1, 0.9, p=same, q=same), FIRST), same[0])
+    torch.testing.assert_close(Lossless().replacement(contest(1, 0.9, p=same, q=same), FIRST), same)
 
 
 @pytest.mark.parametrize(("uniform", "kept"), [(0.799, True), (0.801, False)])
@@ -69,11 +69,11 @@ def test_lossy_divides_the_drafters_odds_by_its_leniency(uniform: float, kept: b
 def test_lossy_draws_its_replacement_from_q_over_beta_minus_p() -> None:
     """(A.3) with beta .8: (.25, .625, .375) - p = (<0, .325, .175)."""
     found = Lossy(0.2, 0.8).replacement(contest(0, 0.9), FIRST)
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.65, 0.35], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([[0.0, 0.65, 0.35]], dtype=torch.float64))
 
 
 def test_a_large_beta_that_leaves_no_residual_falls_back_to_q() -> None:
-    torch.testing.assert_close(Lossy(0.2, 100.0).replacement(contest(0, 0.9), FIRST), Q[0])
+    torch.testing.assert_close(Lossy(0.2, 100.0).replacement(contest(0, 0.9), FIRST), Q)
 
 
 def test_lossy_without_leniency_is_lossless() -> None:
@@ -90,7 +90,7 @@ def test_greedy_lossy_judges_raw_rows_since_one_hot_rows_would_make_it_lossless(
     assert keeps(Lossy(0.5, 1.0), 2, 0.0, greedy=True)
     assert not keeps(Lossy(0.5, 1.0), 0, 0.0, greedy=True)
     assert not keeps(Lossy(0.0, 1.0), 2, 0.0, greedy=True)
-    assert Lossy(0.5, 1.0).replacement(contest(0, 0.9, greedy=True), FIRST).tolist() == [0, 1, 0]
+    assert Lossy(0.5, 1.0).replacement(contest(0, 0.9, greedy=True), FIRST).tolist() == [[0, 1, 0]]
 
 
 def test_greedy_lossless_keeps_exactly_qs_argmax() -> None:
@@ -102,7 +102,7 @@ def test_greedy_lossless_keeps_exactly_qs_argmax() -> None:
 
 def test_greedy_full_keeps_only_the_argmax_at_any_temperature() -> None:
     assert [keeps(GreedyFull(), token, 0.0) for token in range(3)] == [False, True, False]
-    assert GreedyFull().replacement(contest(0, 0.9), FIRST).tolist() == [0, 1, 0]
+    assert GreedyFull().replacement(contest(0, 0.9), FIRST).tolist() == [[0, 1, 0]]
 
 
 SLIM = torch.tensor([[0.1, 0.1, 0.8]], dtype=torch.float64)
@@ -116,7 +116,7 @@ def test_the_mixture_rule_is_lossless_towards_pi() -> None:
     chance = float(pi[0, 0] / P[0, 0])
     assert keeps(rule, 0, chance - 1e-6, slim=SLIM)
     assert not keeps(rule, 0, chance + 1e-6, slim=SLIM)
-    gain = (pi - P).clamp_min(0)[0]
+    gain = (pi - P).clamp_min(0)
     torch.testing.assert_close(rule.replacement(contest(0, 0.9, slim=SLIM), FIRST), gain / gain.sum())
 
 

@@ -65,12 +65,12 @@ def test_a_draft_that_q_keeps_does_not_end_the_block() -> None:
 
 
 def test_the_debt_is_settled_behind_the_cap_in_the_very_cycle_that_passes_it() -> None:
-    """T + g - n_q > cap: 1+3, 4+3, then 7+3 > 8; q then holds the whole block but the anchor's row."""
-    trace = via(FULL, slim(0.6), debt_cap=8, max_new_tokens=15)
+    """T + g - n_q > cap: 4 and 7 rows fit a cap of 7, 10 do not; then q holds all but the anchor."""
+    trace = via(FULL, slim(0.6), debt_cap=7, max_new_tokens=15)
     assert [cycle.settle_forwards for cycle in trace.cycles] == [0, 0, 1, 0, 1]
     assert [cycle.n_q for cycle in trace.cycles][:4] == [0, 0, 9, 9]
     assert [cycle.debt for cycle in trace.cycles][:4] == [3, 6, 0, 3]
-    assert trace.cycles[2].reason == "10 rows of debt and block exceed the cap of 8"
+    assert trace.cycles[2].reason == "10 rows of debt and block exceed the cap of 7"
 
 
 def test_a_settle_serves_region_c_of_its_cycle_and_still_counts_as_a_settle() -> None:
