@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.responses import FileResponse
 from starlette.routing import BaseRoute, Route
 
-from viz.viewer import style
+from viz.viewer import script, style
 
 STATIC = Path(__file__).resolve().parent / "static"
 PLOTLY_URL = "viasd/plotly.min.js"  # relative to the page, so that a proxy's prefix is kept
@@ -46,6 +46,12 @@ def css() -> str:
 def narrow_script() -> str:
     """Runs once in a fresh tab: a phone starts with the settings folded away."""
     return (STATIC / "narrow.js").read_text("utf-8")
+
+
+def viewer_script() -> str:
+    """The viewer's script behind the adapter that turns packed values back into batches."""
+    adapter = (STATIC / "adapter.js").read_text("utf-8")
+    return f"{adapter}((props) => {{\n{script()}\n}})(readable);\n"
 
 
 def notice_script() -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 from viasd_core.settings import METHODS
-from viz.viewer import script, template
+from viz.viewer import template
 
-from .assets import STATIC, notice_script, plotly_url
+from .assets import STATIC, notice_script, plotly_url, viewer_script
 from .catalog import Catalog
 from .examples import Example
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
@@ -97,7 +97,7 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
     viewer = gr.HTML(
         value=None,
         html_template=template(),
-        js_on_load=script(),
+        js_on_load=viewer_script(),
         apply_default_css=False,
         padding=False,
         elem_id="viasd-viewer",

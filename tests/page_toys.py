@@ -5,21 +5,46 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import toys
 from page.engine import Engine
+from page.examples import Example
 from page.job import Job, PairKey
+from page.limits import Limits
 from page.runs import Run
+from page.server import Page, close, launch, make_page
+from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
 
 EVEN = {"mask": "even", "skip_ratio": 0.4}  # toy models have no searched mask
 WAIT_S = 60.0
 
 
+def endless_pair() -> ModelPair:
+    """Ends at 4000 tokens at the earliest, so that a test can count on a run being under way."""
+    made = toys.toy_pair(noise=0.01, max_position_embeddings=8192)
+    return replace(made, verifier=replace(made.verifier, eos_ids=frozenset()))
+
+
+@contextmanager
+def serving(
+    loader: Callable[[str], Any], shown: list[Example], limits: Limits | None = None
+) -> Iterator[tuple[Page, str]]:
+    """A launched page and its address."""
+    page = make_page(limits or Limits(), loader=loader, shown=shown)
+    try:
+        _, address, _ = launch(page, block=False)
+        yield page, address
+    finally:
+        close(page)
+
+
 def toy_job(prompt: str = "the and", **settings: Any) -> Job:
     """A VIA-SD job for toy models; keywords go to `Settings`."""
     method = settings.pop("method", "via-sd")
-    chosen = (EVEN if method == "via-sd" else {}) | settings
+    chosen: dict[str, Any] = (EVEN if method == "via-sd" else {}) | settings
     return Job(PairKey("toy"), prompt, Settings(method=method, **chosen))
 
 

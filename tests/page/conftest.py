@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-import toys
 from page.engine import Engine
 from page.examples import Example
 from page.limits import Limits
 from page.pairs import PairStore
-from page.server import Page, close, launch, make_page
+from page.server import Page
 from page.slots import SlotTable
+from page_toys import endless_pair, serving
 from sample_traces import via_sd_trace
 from viasd_core.pair import ModelPair
 
 
 @pytest.fixture(scope="session")
 def pair() -> ModelPair:
-    """Never ends by itself, so that a test can count on a run being under way."""
-    made = toys.toy_pair(noise=0.01)
-    return replace(made, verifier=replace(made.verifier, eos_ids=frozenset()))
+    return endless_pair()
 
 
 @pytest.fixture
@@ -51,23 +49,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Example]:
 @pytest.fixture(scope="module")
 def shared(pair: ModelPair, recorded: list[Example]) -> Iterator[tuple[Page, str]]:
     """One page for tests that leave nothing behind, and its address."""
-    page = make_page(Limits(max_prompt=100), loader=lambda preset: pair, shown=recorded)
-    _, address, _ = launch(page, block=False)
-    yield page, address
-    close(page)
+    with serving(lambda preset: pair, recorded, Limits(max_prompt=100)) as served:
+        yield served
 
 
 @pytest.fixture
 def served(pair: ModelPair, recorded: list[Example]) -> Iterator[Callable[..., tuple[Page, str]]]:
-    """Launch a page; returns it and its address."""
-    pages: list[Page] = []
+    """Launch a page of one's own; returns it and its address."""
+    with ExitStack() as stack:
 
-    def serve(loader: Callable[[str], Any] | None = None, **limits: Any) -> tuple[Page, str]:
-        page = make_page(Limits(**limits), loader=loader or (lambda preset: pair), shown=recorded)
-        pages.append(page)
-        _, address, _ = launch(page, block=False)
-        return page, address
+        def serve(loader: Callable[[str], Any] | None = None, **limits: Any) -> tuple[Page, str]:
+            context = serving(loader or (lambda preset: pair), recorded, Limits(**limits))
+            return stack.enter_context(context)
 
-    yield serve
-    for page in pages:
-        close(page)
+        yield serve

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from viasd_core.pair import ModelPair
 MakeEngine = Callable[..., Engine]
 
 
-def start(engine: Engine, **settings: object) -> Run:
+def start(engine: Engine, **settings: Any) -> Run:
     run = Run()
     engine.submit(run, toy_job(**settings))
     return run
@@ -22,7 +23,8 @@ def start(engine: Engine, **settings: object) -> Run:
 
 def place(run: Run) -> int | None:
     """Place in the queue the run was last told; 0 = next."""
-    return messages(run, "status")[-1].get("position")  # type: ignore[no-any-return]
+    position: int | None = messages(run, "status")[-1].get("position")
+    return position
 
 
 def test_a_run_streams_every_cycle_and_ends_with_its_whole_trace(make_engine: MakeEngine) -> None:
@@ -41,7 +43,7 @@ def test_two_users_never_decode_at_the_same_time_and_the_second_sees_its_place(
     make_engine: MakeEngine,
 ) -> None:
     engine = make_engine()
-    first, second, third = (start(engine, max_new_tokens=500) for _ in range(3))
+    first, second, third = (start(engine, max_new_tokens=4000) for _ in range(3))
     with held(first, engine):
         until(lambda: [place(second), place(third)] == [0, 1])
         assert not second.trace.cycles and not third.trace.cycles
@@ -56,17 +58,17 @@ def test_two_users_never_decode_at_the_same_time_and_the_second_sees_its_place(
 
 def test_one_run_too_many_is_refused_in_a_sentence(make_engine: MakeEngine) -> None:
     engine = make_engine(max_waiting=1)
-    first = start(engine, max_new_tokens=500)
+    first = start(engine, max_new_tokens=4000)
     with held(first, engine):
         until(lambda: first.state == "paused" and engine.waiting() == 0)
-        start(engine, max_new_tokens=500)
+        start(engine, max_new_tokens=4000)
         with pytest.raises(BusyError, match="1 runs are waiting already"):
             start(engine)
 
 
 def test_a_paused_run_stands_still_and_step_makes_exactly_one_cycle(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    run = start(engine, max_new_tokens=400)
+    run = start(engine, max_new_tokens=4000)
     engine.pause(run)
     until(lambda: messages(run, "start"))
     assert not run.wait(run.total, 0.1) and not run.trace.cycles
@@ -89,7 +91,7 @@ def until_more(run: Run, count: int) -> bool:
 
 def test_stop_keeps_the_partial_trace_and_frees_the_slot(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    run = start(engine, max_new_tokens=400)
+    run = start(engine, max_new_tokens=4000)
     until(lambda: len(run.trace.cycles) >= 3)
     engine.stop(run)
     until(lambda: run.ended)
@@ -104,7 +106,7 @@ def test_a_knob_acts_from_the_next_cycle_and_is_reported_pending_then_applied(
     make_engine: MakeEngine,
 ) -> None:
     engine = make_engine()
-    run = start(engine, max_new_tokens=400, alpha1=0.9)
+    run = start(engine, max_new_tokens=4000, alpha1=0.9)
     engine.pause(run)
     until(lambda: messages(run, "start"))
     engine.step(run)
@@ -122,7 +124,7 @@ def test_a_knob_acts_from_the_next_cycle_and_is_reported_pending_then_applied(
 
 def test_a_knob_turned_while_queued_is_in_the_settings_that_the_run_records(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    first = start(engine, max_new_tokens=400)
+    first = start(engine, max_new_tokens=4000)
     with held(first, engine):
         second = start(engine, max_new_tokens=4, alpha1=0.9)
         until(lambda: second.state == "queued")
@@ -133,14 +135,14 @@ def test_a_knob_turned_while_queued_is_in_the_settings_that_the_run_records(make
 
 def test_strict_refuses_a_temperature_that_is_turned_up_in_mid_run(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    run = start(engine, max_new_tokens=400, strict=True)
+    run = start(engine, max_new_tokens=4000, strict=True)
     with held(run, engine), pytest.raises(SettingsError, match="strict needs temperature 0"):
         engine.turn_knob(run, "temperature", 0.7)
 
 
 def test_a_paused_run_gives_its_slot_back_after_the_idle_limit_and_says_so(make_engine: MakeEngine) -> None:
     engine = make_engine(idle_seconds=0.2)
-    run = start(engine, max_new_tokens=400)
+    run = start(engine, max_new_tokens=4000)
     engine.pause(run)
     until(lambda: run.batch(0) and run.ended)
     assert "paused for more than 0.2 s" in run.last_words
@@ -149,14 +151,14 @@ def test_a_paused_run_gives_its_slot_back_after_the_idle_limit_and_says_so(make_
 
 def test_a_run_that_nobody_watches_any_more_gives_its_slot_back(make_engine: MakeEngine) -> None:
     engine = make_engine(idle_seconds=0.2)
-    run = start(engine, max_new_tokens=500, gamma=1)
+    run = start(engine, max_new_tokens=4000, gamma=1)
     until(lambda: run.ended)
     assert run.state == "stopped" and "nobody was watching" in run.last_words
 
 
 def test_a_run_ends_at_the_time_limit_with_its_trace(make_engine: MakeEngine) -> None:
     engine = make_engine(max_seconds=0.2)
-    run = start(engine, max_new_tokens=500, gamma=1)
+    run = start(engine, max_new_tokens=4000, gamma=1)
     until(lambda: run.ended)
     assert "ended after 0.2 s" in run.last_words and run.trace.cycles
 
@@ -242,7 +244,7 @@ def test_an_engine_failure_is_shown_and_does_not_take_the_queue_with_it(make_eng
 def test_a_prompt_longer_than_the_context_is_refused_in_place(make_engine: MakeEngine) -> None:
     engine = make_engine()
     run = Run()
-    engine.submit(run, toy_job("x" * 600))
+    engine.submit(run, toy_job("x" * 9000))
     until(lambda: run.ended)
     assert run.state == "error" and "context" in run.last_words
 
@@ -253,7 +255,7 @@ def test_threads_are_back_to_baseline_after_twenty_runs_and_stops(make_engine: M
     until(lambda: engine.idle)
     before = threading.active_count()
     for _ in range(20):
-        run = start(engine, max_new_tokens=400)
+        run = start(engine, max_new_tokens=4000)
         until(lambda run=run: run.trace.cycles)
         engine.stop(run)
         until(lambda run=run: run.ended)

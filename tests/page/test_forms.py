@@ -47,9 +47,9 @@ def test_strict_with_a_temperature_is_refused_in_a_sentence(catalog: Catalog) ->
 def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
     values = {
         "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5,
-        "max_new_tokens": 7, "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0, "strict": False,
-        "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4, "mask": "even", "top_k": 5,
-        "top_p": 0.75, "min_p": 0.125,
+        "max_new_tokens": 7, "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0,
+        "strict": False, "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4,
+        "mask": "even", "top_k": 5, "top_p": 0.75, "min_p": 0.125,
     }  # fmt: skip
     assert set(values) == set(BY_NAME)
     settings = catalog.settings("tiny", "via-sd", values)

@@ -65,7 +65,7 @@ def test_leaving_the_page_only_sets_a_flag(make_engine: Callable[..., Engine]) -
     """Gradio closes a generator on its event loop: slow work there freezes every user (gradio 8503)."""
     engine = make_engine()
     run = Run()
-    engine.submit(run, toy_job(max_new_tokens=480))
+    engine.submit(run, toy_job(max_new_tokens=4000))
     until(lambda: run.trace.cycles)
     slot = run.slot
     assert slot is not None

@@ -1,0 +1,62 @@
+"""The real page on toy models in headless Chromium; every tab must stay free of script errors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+
+from page.examples import Example
+from page.limits import Limits
+from page.server import Page
+from page_driver import CHROMIUM_FLAGS, Tab
+from page_toys import endless_pair, serving, until
+from sample_traces import via_sd_trace
+
+IDLE_S = 30.0
+Served = tuple[Page, str]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("traces") / "recorded.zip"
+    via_sd_trace().save(path)
+    pair = endless_pair()
+    shown = [Example("four cycles, every tier", path)]
+    with serving(lambda preset: pair, shown, Limits(idle_seconds=IDLE_S, max_tokens=4000)) as served:
+        yield served
+
+
+@pytest.fixture
+def open_tab(browser: Browser, site: Served) -> Iterator[Callable[..., Tab]]:
+    """Open a tab in a browser context of its own, as another user would. Afterwards the slot must be free."""
+    page, address = site
+    tabs: list[tuple[BrowserContext, Tab]] = []
+
+    def open_one(width: int = 1280, height: int = 900, query: str = "") -> Tab:
+        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        tab = Tab(context.new_page(), address + query)
+        tabs.append((context, tab))
+        return tab
+
+    yield open_one
+    problems = [problem for _, tab in tabs for problem in tab.problems]
+    for context, _ in tabs:
+        context.close()
+    until(lambda: page.engine.idle)
+    assert problems == []
+
+
+@pytest.fixture
+def tab(open_tab: Callable[..., Tab]) -> Tab:
+    return open_tab()
