@@ -1,9 +1,10 @@
 // The two figures, drawn with the plotly.js that the page serves; fetched only when they come into view.
 
 import { fill, h } from "./dom.js";
+import { Pace } from "./pace.js";
 import { colours, runFigures, vertical } from "./figures.js";
 
-const LIVE_MS = 1000;
+const LIVE_MS = 1500;
 const CONFIG = {displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset"};
 let loading = null;
 
@@ -33,8 +34,7 @@ export class Charts {
     this.url = url;
     this.plotly = null;
     this.seen = false;
-    this.timer = null;
-    this.drawnAt = -Infinity;
+    this.pace = new Pace(LIVE_MS, () => this.draw());
     this.base = {};
     this.plots = {tokens: h("div.chart", {role: "img", "aria-label": "Tokens a cycle, stacked by tier"}), share: h("div.chart", {role: "img", "aria-label": "Share of each tier so far"})};
     this.note = h("p.empty", {}, "");
@@ -53,7 +53,7 @@ export class Charts {
     fill(this.note, "Loading charts…");
     loadPlotly(this.url).then((plotly) => {
       this.plotly = plotly;
-      this.draw();
+      this.pace.now();
     }, (error) => {
       this.seen = false;
       fill(this.note, error.message);
@@ -62,21 +62,12 @@ export class Charts {
 
   sync(changes) {
     if (!this.plotly) return;
-    if (changes.has("run") || changes.has("theme") || changes.has("options") || (changes.has("data") && !this.app.store.live)) this.soon(0);
-    else if (changes.has("data")) this.soon(LIVE_MS - (performance.now() - this.drawnAt));
+    if (["run", "theme", "options", "data"].some((change) => changes.has(change))) this.pace.ask();
     if (changes.has("head") || changes.has("cursor")) this.moveCursor();
-  }
-
-  soon(delay) {
-    this.timer ??= setTimeout(() => {
-      this.timer = null;
-      this.draw();
-    }, Math.max(0, delay));
   }
 
   draw() {
     const {app} = this;
-    this.drawnAt = performance.now();
     const figures = runFigures(app.store, colours(app), app.options.patterns);
     fill(this.note, figures ? "" : "The charts begin with the first cycle.");
     for (const [name, node] of Object.entries(this.plots)) {
@@ -116,6 +107,6 @@ export class Charts {
   }
 
   resize() {
-    if (this.plotly && this.node.clientWidth) this.soon(100);
+    if (this.plotly && this.node.clientWidth) this.pace.ask();
   }
 }

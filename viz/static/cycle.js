@@ -4,6 +4,7 @@ import { fill, h, milliseconds, number, probability, ratio } from "./dom.js";
 import { reason, tierCode, verdictName, PHASE_NAMES } from "./words.js";
 import { oneLine, tokenLabel } from "./shown_text.js";
 import { badge } from "./inspector.js";
+import { Pace } from "./pace.js";
 
 const SHOWN_ROWS = 80;
 const LIVE_MS = 250;
@@ -12,7 +13,7 @@ export class CyclePanel {
   constructor(app) {
     this.app = app;
     this.drawn = "";
-    this.drawnAt = 0;
+    this.pace = new Pace(LIVE_MS, () => this.draw());
     this.title = h("h3", {});
     this.note = h("p.cycle-note", {});
     this.body = h("tbody", {});
@@ -32,23 +33,17 @@ export class CyclePanel {
   sync(changes) {
     if (!["data", "head", "cursor", "run"].some((change) => changes.has(change))) return;
     const {app} = this;
-    const now = performance.now();
-    if (app.store.live && !app.pinned && app.head === null && now - this.drawnAt < LIVE_MS) {
-      this.later ??= setTimeout(() => {
-        this.later = null;
-        app.touch("cursor");
-      }, LIVE_MS);
-      return;
-    }
-    const key = `${app.store.id} ${app.focusCycle} ${app.row} ${app.pinned} ${app.store.ended}`;
-    if (key === this.drawn && !changes.has("run")) return;
-    this.drawn = key;
-    this.drawnAt = now;
-    this.draw(app.focusCycle);
+    if (app.store.live && !app.pinned && app.head === null) this.pace.ask();
+    else this.pace.now();
   }
 
-  draw(index) {
-    const {store} = this.app;
+  draw() {
+    const {app} = this;
+    const index = app.focusCycle;
+    const key = `${app.store.id} ${index} ${app.row} ${app.pinned} ${app.store.ended}`;
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const {store} = app;
     const cycle = store.cycles[index];
     this.node.hidden = !cycle;
     if (!cycle) return;

@@ -2,7 +2,7 @@
 
 import { knobName, TIERS, TIER_CLASS } from "./words.js";
 
-const MOST_BARS = 400;
+const MOST_BARS = 250;
 const FONT = "system-ui, sans-serif";
 
 // What canvas and plotly need of the style sheet; canvas fills become patterns in patterns-only mode.

@@ -1,12 +1,16 @@
 // Chips: a tier each, with its count; pressing one takes its marking out of the text. Then the view options.
 
 import { h, setText } from "./dom.js";
+import { Pace } from "./pace.js";
 import { summarise } from "./summary.js";
 import { TIERS, TIER_CLASS } from "./words.js";
+
+const LIVE_MS = 150;
 
 export class Legend {
   constructor(app) {
     this.app = app;
+    this.pace = new Pace(LIVE_MS, () => this.draw());
     this.chips = TIERS.map((tier) => this.tierChip(tier));
     this.repair = h("span.chip.plain", {hidden: true, title: "Tokens of a repair branch, whatever their tier"});
     this.hidden = h("button.chip.plain", {type: "button", hidden: true, onclick: () => this.nextHidden(), title: "Special tokens and trimmed stop strings are not part of the text; press to inspect them"});
@@ -46,7 +50,11 @@ export class Legend {
   }
 
   sync(changes) {
-    if (!["data", "head", "run", "options"].some((change) => changes.has(change))) return;
+    if (changes.has("run") || changes.has("options")) this.pace.now();
+    else if (changes.has("data") || changes.has("head")) this.pace.ask();
+  }
+
+  draw() {
     const {app} = this;
     const {counts, new_tokens: total} = summarise(app.store, app.until);
     for (const {tier, code, node, count} of this.chips) {

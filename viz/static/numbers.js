@@ -4,6 +4,7 @@ import { fill, h, isNumber, number, percent, ratio, setText } from "./dom.js";
 import { emptySlim, selfChecks, summarise } from "./summary.js";
 import { breakEven } from "./pays.js";
 import { phaseBar } from "./cycle.js";
+import { Pace } from "./pace.js";
 
 const LIVE_MS = 250;
 const PAYS_HINT = "Cost a token: (draft + t_q′ + ρ t_q) / m with three tiers against (draft + t_q) / m with two. Times t are means of the measured phases; "
@@ -12,8 +13,7 @@ const PAYS_HINT = "Cost a token: (draft + t_q′ + ρ t_q) / m with three tiers 
 export class Numbers {
   constructor(app) {
     this.app = app;
-    this.drawnAt = 0;
-    this.timer = null;
+    this.pace = new Pace(LIVE_MS, () => this.draw());
     this.tiles = h("div.tiles", {});
     this.mixture = h("div.block", {});
     this.phases = h("div.block", {});
@@ -25,20 +25,12 @@ export class Numbers {
 
   sync(changes) {
     if (!["data", "head", "run"].some((change) => changes.has(change))) return;
-    const wait = LIVE_MS - (performance.now() - this.drawnAt);
-    if (wait > 0 && !changes.has("run")) {
-      this.timer ??= setTimeout(() => {
-        this.timer = null;
-        this.draw();
-      }, wait);
-      return;
-    }
-    this.draw();
+    if (changes.has("run")) this.pace.now();
+    else this.pace.ask();
   }
 
   draw() {
     const {app} = this;
-    this.drawnAt = performance.now();
     const summary = summarise(app.store, app.until);
     fill(this.tiles, tiles(app, summary));
     fill(this.mixture, mixtureBlock(summary));

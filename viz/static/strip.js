@@ -3,10 +3,12 @@
 import { clamp, h, setText } from "./dom.js";
 import { knobName, TIERS } from "./words.js";
 import { oneLine } from "./shown_text.js";
+import { Pace } from "./pace.js";
 import { layoutStrip, paintStrip } from "./strip_paint.js";
 import { colours } from "./figures.js";
 
 const HEIGHT = 58;
+const LIVE_MS = 100;
 const STEPS = {ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10};
 
 export class Strip {
@@ -14,6 +16,7 @@ export class Strip {
     this.app = app;
     this.player = player;
     this.layout = null;
+    this.pace = new Pace(LIVE_MS, () => this.draw());
     this.canvas = h("canvas.strip", {
       role: "slider",
       tabindex: 0,
@@ -79,7 +82,13 @@ export class Strip {
   }
 
   sync(changes) {
-    if (!["data", "head", "cursor", "run", "size", "theme", "options"].some((change) => changes.has(change))) return;
+    if (changes.has("data") || changes.has("run")) this.layout = null;
+    if (["head", "cursor", "run", "size", "theme", "options"].some((change) => changes.has(change))) this.pace.now();
+    else if (changes.has("data")) this.pace.ask();
+    if (changes.has("data") || changes.has("run") || changes.has("head")) this.describe(changes.has("head") && this.app.head !== null ? this.app.headIndex : null);
+  }
+
+  draw() {
     const {app, canvas} = this;
     const width = Math.floor(this.node.clientWidth);
     if (!width) return;
@@ -90,12 +99,11 @@ export class Strip {
       canvas.style.height = `${HEIGHT}px`;
       this.layout = null;
     }
-    if (!this.layout || changes.has("data") || changes.has("run")) this.layout = layoutStrip(app.store, width);
+    this.layout ??= layoutStrip(app.store, width);
     const context = canvas.getContext("2d");
     const look = colours(app, context);
     paintStrip(context, this.layout, look, {width, height: HEIGHT, ratio, head: app.headIndex, focus: app.focusCycle, pinned: app.pinned});
     this.announce();
-    if (changes.has("data") || changes.has("run") || changes.has("head")) this.describe(changes.has("head") && app.head !== null ? app.headIndex : null);
   }
 
   announce() {

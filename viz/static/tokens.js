@@ -24,6 +24,10 @@ export class TokenView {
     this.scroll = h("div.text-scroll", {role: "document", "aria-label": "Generated text, a stop for each token", tabindex: -1}, this.prompt, this.body, this.empty);
     this.jump = h("button.jump", {type: "button", hidden: true, onclick: () => this.goLive()});
     this.node = h("div.text-box", {}, this.scroll, this.jump);
+    // Chunks that were skipped turn out taller once they are drawn.
+    new ResizeObserver(() => {
+      if (this.following) this.stick();
+    }).observe(this.body);
     this.scroll.addEventListener("scroll", () => this.scrolled(), {passive: true});
   }
 
@@ -74,16 +78,24 @@ export class TokenView {
   }
 
   append(index) {
-    if (index % CHUNK === 0) {
-      const chunk = h("span.chunk", {});
-      this.chunks.push(chunk);
-      this.body.append(chunk);
+    if (this.needsChunk(index)) {
+      const node = h("div.chunk", {});
+      this.chunks.push({node, start: index, place: "past"});
+      this.body.append(node);
     }
     const span = document.createElement("span");
     span.viasdIndex = index;
     this.spans.push(span);
     this.paint(index);
-    this.chunks[this.chunks.length - 1].append(span);
+    this.chunks[this.chunks.length - 1].node.append(span);
+  }
+
+  // A chunk is a block, which the browser can skip as a whole, so it may only end where the text breaks anyway.
+  needsChunk(index) {
+    const last = this.chunks[this.chunks.length - 1];
+    if (!last) return true;
+    const before = this.store.tokens[index - 1];
+    return index - last.start >= CHUNK && before.emitted && before.shown && before.text.endsWith("\n");
   }
 
   paint(index) {
@@ -113,12 +125,12 @@ export class TokenView {
   applyHead() {
     const from = this.futureFrom();
     this.chunks.forEach((chunk, number) => {
-      const start = number * CHUNK;
-      const end = Math.min(start + CHUNK, this.spans.length);
+      const {node, start} = chunk;
+      const end = this.chunks[number + 1]?.start ?? this.spans.length;
       const place = from >= end ? "past" : from <= start ? "future" : "cut";
-      if (chunk.viasdPlace === place && place !== "cut") return;
-      chunk.viasdPlace = place;
-      chunk.classList.toggle("fut", place === "future");
+      if (chunk.place === place && place !== "cut") return;
+      chunk.place = place;
+      node.classList.toggle("fut", place === "future");
       if (place === "future") return;
       for (let index = start; index < end; index += 1) this.spans[index].classList.toggle("fut", index >= from);
     });
@@ -163,14 +175,23 @@ export class TokenView {
     if (app.head !== null && changes.has("head")) {
       const last = this.spans[Math.min(this.futureFrom(), this.spans.length) - 1];
       if (last) this.reveal(last);
-    } else if (app.options.follow && app.head === null && app.store.live && (changes.has("data") || changes.has("options"))) {
-      scroll.scrollTop = scroll.scrollHeight;
-      this.unseen = 0;
+    } else if (this.following && (changes.has("data") || changes.has("options"))) {
+      this.stick();
     }
     this.lastTop = scroll.scrollTop;
     const behind = app.store.live && (app.head !== null || !app.options.follow);
     this.jump.hidden = !behind;
     if (behind) setText(this.jump, this.unseen ? `Jump to live (+${this.unseen})` : "Jump to live");
+  }
+
+  get following() {
+    return this.app.options.follow && this.app.head === null && this.app.store.live;
+  }
+
+  stick() {
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.lastTop = this.scroll.scrollTop;
+    this.unseen = 0;
   }
 
   // Scroll the text box, and only it, so that a token is inside.
@@ -186,8 +207,7 @@ export class TokenView {
     const up = scroll.scrollTop < this.lastTop - 2;
     this.lastTop = scroll.scrollTop;
     const atEnd = scroll.scrollTop + scroll.clientHeight >= scroll.scrollHeight - NEAR_END;
-    if (!app.store.live || app.head !== null) return;
-    if (up && !atEnd && app.options.follow) app.setOption("follow", false);
+    if (this.following && up && !atEnd) app.setOption("follow", false);
   }
 
   goLive() {
