@@ -20,6 +20,7 @@ import { TIERS } from "./words.js";
 import { h } from "./dom.js";
 
 const NARROW = 700;
+const WIDE = 820;
 
 export function mount(env) {
   const root = env.element.querySelector(".viasd");
@@ -98,7 +99,7 @@ function followWidth(app) {
   new ResizeObserver(() => {
     app.narrow = app.root.clientWidth < NARROW;
     app.root.classList.toggle("narrow", app.narrow);
-    app.root.classList.toggle("wide", app.root.clientWidth >= 980);
+    app.root.classList.toggle("wide", app.root.clientWidth >= WIDE);
   }).observe(app.root);
   app.views.push({sync: () => app.root.classList.toggle("patterns", app.options.patterns)});
 }

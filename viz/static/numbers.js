@@ -98,6 +98,6 @@ function paysBlock({rows = [], unknown = "", pays, sentence = "", facts = null})
 }
 
 function estimateWords({chance, judged, mSd, mVia, tQ, tSlim, draft}) {
-  return `Estimate: the full verifier keeps ${percent(chance)} of ${judged} judged drafts, so two tiers would commit about ${number(mSd, 3)} tokens a cycle (three tiers: ${number(mVia, 3)}). `
+  return `Estimate: the full verifier keeps ${percent(chance)} of ${judged} judged draft${judged === 1 ? "" : "s"}, so two tiers would commit about ${number(mSd, 3)} tokens a cycle (three tiers: ${number(mVia, 3)}). `
     + `A cycle drafts for ${number(draft / 1000)} ms; one slim forward takes ${number(tSlim / 1000)} ms, one full forward ${number(tQ / 1000)} ms.`;
 }

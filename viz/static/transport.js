@@ -49,6 +49,7 @@ export class Transport {
     setIcon(this.play, player.playing ? "pause" : "play");
     this.play.setAttribute("aria-label", player.playing ? "Pause the replay" : "Play the recording");
     for (const node of this.node.querySelectorAll("button.icon")) node.disabled = !count;
+    this.follow.hidden = !store.live;
     this.follow.setAttribute("aria-pressed", String(app.options.follow && app.head === null));
     if (!count) {
       setText(this.where, "no cycles yet");
