@@ -154,6 +154,19 @@ def test_a_lenient_rule_keeps_what_q_finds_good_enough_also_at_temperature_zero(
     assert verdicts(lenient) == ["accepted_full"] * 3
 
 
+def test_the_mixture_rule_moves_towards_the_drafter_as_drafts_pass_without_q() -> None:
+    """pi of (14) with the counts of earlier cycles: C only, then A A C, then half A makes pi's argmax p's."""
+    nowhere = [1.0, 1.0, 1.0]
+    p = Table(torch.tensor([nowhere, [0.01, 0.98, 0.01], [0.98, 0.01, 0.01], [0.98, 0.01, 0.01]]).log(), 1)
+    small = Table(torch.tensor([nowhere, [0.01, 0.98, 0.01], [0.1, 1.0, 0.01], [0.98, 0.01, 0.01]]).log(), 1)
+    trace = via(FULL, small, p, rule_c="pi", max_new_tokens=7)
+    assert [[row.verdict for row in trace.emitted if row.cycle == cycle] for cycle in range(3)] == [
+        ["rewritten_full"],
+        ["accepted_slim", "accepted_slim", "rewritten_full"],
+        ["accepted_slim", "accepted_slim", "accepted_full"],
+    ]
+
+
 def test_a_lookup_like_drafter_without_logits_leaves_those_columns_empty() -> None:
     parts = scripted_parts(TableRunner(FULL, slim(0.6)), DRAFT)
     factory = parts.drafter
