@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import re
 import threading
 import time
 import traceback
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import gradio as gr
 
 from viasd_core.errors import ViasdError
 from viasd_core.live import LiveSettings
@@ -179,6 +182,8 @@ class Engine:
             problem = "the run ended unexpectedly; what was decoded is kept"
             try:
                 problem = context.run(self._decode_run, run)
+            except gr.Error as error:  # ZeroGPU refuses a visitor whose quota is used up
+                problem = f"{re.sub('<[^>]*>', '', str(error.message))}; recorded runs still play"
             except Exception as error:  # an engine failure must not take the queue with it
                 frames = "".join(traceback.format_tb(error.__traceback__))
                 log.error("a run failed with %s at\n%s", type(error).__name__, frames)

@@ -6,7 +6,9 @@ This module must be imported before anything that touches CUDA; app.py imports i
 from __future__ import annotations
 
 import importlib
+import math
 import os
+from dataclasses import replace
 from types import ModuleType
 
 from .decoder import Decoder
@@ -30,15 +32,13 @@ SPACES = _spaces()
 
 def lends_gpu() -> bool:
     """Whether this Space has ZeroGPU: decoding then happens in a forked worker."""
-    return SPACES is not None and bool(os.environ.get("SPACES_ZERO_GPU"))
+    return SPACES is not None and os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def space_limits(limits: Limits) -> Limits:
     """On ZeroGPU a run is short and a pause shorter, unless the environment says otherwise."""
     if not lends_gpu():
         return limits
-    from dataclasses import replace
-
     return replace(
         limits,
         max_seconds=limits.max_seconds or SPACE_SECONDS,
@@ -51,9 +51,9 @@ def on_lent_gpu(decoder: Decoder, limits: Limits) -> Decoder:
     if SPACES is None:
         return decoder
 
-    def duration(job: Job, index: int) -> float:
+    def duration(job: Job, index: int) -> int:
         wanted = START_SECONDS + TOKEN_SECONDS * job.settings.max_new_tokens
-        return min(limits.max_seconds or SPACE_SECONDS, wanted)
+        return math.ceil(min(limits.max_seconds or SPACE_SECONDS, wanted))
 
     wrapped: Decoder = SPACES.GPU(decoder, duration=duration)
     return wrapped

@@ -15,17 +15,34 @@ from page.job import Job, PairKey
 from page.limits import Limits
 from page.runs import Run
 from page.server import Page, close, launch, make_page
+from sample_traces import via_sd_trace
 from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
+from viasd_core.trace import Trace
 
 EVEN = {"mask": "even", "skip_ratio": 0.4}  # toy models have no searched mask
 WAIT_S = 60.0
+HOSTILE = (
+    "<img src=x onerror=window.__pwned=1> ${window.__pwned=1} {{x}} </script>"
+    "<script>window.__pwned=1</script> `\\ @children"
+)
 
 
 def endless_pair() -> ModelPair:
     """Ends at 4000 tokens at the earliest, so that a test can count on a run being under way."""
     made = toys.toy_pair(noise=0.01, max_position_embeddings=8192)
     return replace(made, verifier=replace(made.verifier, eos_ids=frozenset()))
+
+
+def hostile_trace() -> Trace:
+    """A recorded run whose tokens, settings and names try to be markup or code."""
+    trace = via_sd_trace()
+    trace.tokens = [replace(row, text=HOSTILE, data=HOSTILE.encode()) for row in trace.tokens]
+    trace.cycles = [replace(row, mask_id=HOSTILE, reason=HOSTILE) for row in trace.cycles]
+    trace.events = [replace(row, key=HOSTILE, old=HOSTILE, new=HOSTILE) for row in trace.events]
+    names = {"prompt": HOSTILE, "method": HOSTILE, "mask_id": HOSTILE, "preset": HOSTILE}
+    trace.run |= names | {"text": trace.text, "models": {"verifier": HOSTILE, "drafter": HOSTILE}}
+    return trace
 
 
 @contextmanager
@@ -56,6 +73,15 @@ def until(condition: Callable[[], Any], seconds: float = WAIT_S) -> Any:
             return result
         time.sleep(0.01)
     raise AssertionError(f"did not happen within {seconds:g} s")
+
+
+def until_ended(run: Run) -> None:
+    until(lambda: run.ended)
+
+
+def until_cycles(run: Run, count: int) -> None:
+    """Wait until the run has made so many cycles."""
+    until(lambda: len(run.trace.cycles) >= count)
 
 
 def messages(run: Run, kind: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from page.examples import Example
 from page.limits import Limits
 from page.server import Page
 from page_driver import CHROMIUM_FLAGS, Tab
-from page_toys import endless_pair, serving, until
+from page_toys import HOSTILE, endless_pair, hostile_trace, serving, until
 from sample_traces import via_sd_trace
 
 IDLE_S = 30.0
@@ -29,10 +29,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    path = tmp_path_factory.mktemp("traces") / "recorded.zip"
-    via_sd_trace().save(path)
+    folder = tmp_path_factory.mktemp("traces")
+    via_sd_trace().save(folder / "recorded.zip")
+    hostile_trace().save(folder / "hostile.zip")
     pair = endless_pair()
-    shown = [Example("four cycles, every tier", path)]
+    shown = [
+        Example("four cycles, every tier", folder / "recorded.zip"),
+        Example(f"hostile {HOSTILE}", folder / "hostile.zip"),
+    ]
     with serving(lambda preset: pair, shown, Limits(idle_seconds=IDLE_S, max_tokens=4000)) as served:
         yield served
 

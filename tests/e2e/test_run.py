@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from page.server import Page
@@ -176,7 +177,7 @@ def test_what_is_shown_is_complete_when_the_run_has_ended(tab: Tab, site: Served
     tab.stopped()
     shown = tab.report()
     run = site[0].sessions.find(shown["run"])
-    assert shown["seq"] == run.total and shown["tokens"] == 200
+    assert run is not None and shown["seq"] == run.total and shown["tokens"] == 200
     assert shown["duplicates"] == 0
 
 
@@ -215,3 +216,8 @@ def test_three_tabs_of_one_browser_all_work(open_tab: Callable[..., Tab]) -> Non
         tab.stopped()
         assert tab.report()["tokens"] == 16
     assert not any(tab.problems for tab in others)
+
+
+@pytest.mark.slow
+def test_a_new_run_can_be_started_after_a_stop_fifty_times(tab: Tab, site: Served) -> None:
+    rounds(tab, site, 50)

@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from page.engine import BusyError, Engine
 from page.runs import Run
-from page_toys import held, messages, toy_job, until
+from page_toys import held, messages, toy_job, until, until_cycles, until_ended
 from viasd_core.errors import SettingsError, SourceError
 from viasd_core.pair import ModelPair
 
@@ -30,7 +31,7 @@ def place(run: Run) -> int | None:
 def test_a_run_streams_every_cycle_and_ends_with_its_whole_trace(make_engine: MakeEngine) -> None:
     engine = make_engine()
     run = start(engine, max_new_tokens=24)
-    until(lambda: run.ended)
+    until_ended(run)
     kinds = [message["kind"] for message in run.batch(0)["events"]]
     assert run.state == "done" and run.trace.finish == "length"
     assert kinds.count("cycle") == len(run.trace.cycles) > 1
@@ -74,12 +75,12 @@ def test_a_paused_run_stands_still_and_step_makes_exactly_one_cycle(make_engine:
     assert not run.wait(run.total, 0.1) and not run.trace.cycles
     for count in (1, 2, 3):
         engine.step(run)
-        until(lambda count=count: len(run.trace.cycles) == count)
+        until_cycles(run, count)
         assert not until_more(run, count)
     engine.resume(run)
     until(lambda: len(run.trace.cycles) > 4)
     engine.stop(run)
-    until(lambda: run.ended)
+    until_ended(run)
     assert [row.type for row in run.trace.events][:2] == ["pause", "step"]
 
 
@@ -94,7 +95,7 @@ def test_stop_keeps_the_partial_trace_and_frees_the_slot(make_engine: MakeEngine
     run = start(engine, max_new_tokens=4000)
     until(lambda: len(run.trace.cycles) >= 3)
     engine.stop(run)
-    until(lambda: run.ended)
+    until_ended(run)
     assert run.state == "stopped" and run.trace.run["finish_reason"] == "cancelled"
     assert run.trace.run["token_ids"] == run.trace.token_ids != []
     assert run.trace.events[-1].type == "stop"
@@ -110,11 +111,11 @@ def test_a_knob_acts_from_the_next_cycle_and_is_reported_pending_then_applied(
     engine.pause(run)
     until(lambda: messages(run, "start"))
     engine.step(run)
-    until(lambda: len(run.trace.cycles) == 1)
+    until_cycles(run, 1)
     engine.turn_knob(run, "alpha1", 0.0)
     assert messages(run, "status")[-1]["pending"] == {"alpha1": 0.0}
     engine.step(run)
-    until(lambda: len(run.trace.cycles) == 2)
+    until_cycles(run, 2)
     assert [row.alpha1 for row in run.trace.cycles] == [0.9, 0.0]
     until(lambda: messages(run, "status")[-1].get("pending") == {})
     change = next(row for row in run.trace.events if row.type == "param_change")
@@ -152,14 +153,14 @@ def test_a_paused_run_gives_its_slot_back_after_the_idle_limit_and_says_so(make_
 def test_a_run_that_nobody_watches_any_more_gives_its_slot_back(make_engine: MakeEngine) -> None:
     engine = make_engine(idle_seconds=0.2)
     run = start(engine, max_new_tokens=4000, gamma=1)
-    until(lambda: run.ended)
+    until_ended(run)
     assert run.state == "stopped" and "nobody was watching" in run.last_words
 
 
 def test_a_run_ends_at_the_time_limit_with_its_trace(make_engine: MakeEngine) -> None:
     engine = make_engine(max_seconds=0.2)
     run = start(engine, max_new_tokens=4000, gamma=1)
-    until(lambda: run.ended)
+    until_ended(run)
     assert "ended after 0.2 s" in run.last_words and run.trace.cycles
 
 
@@ -188,7 +189,7 @@ def test_without_torch_a_run_says_that_recorded_runs_still_play(make_engine: Mak
         raise ImportError("No module named 'torch'")
 
     run = start(make_engine(load))
-    until(lambda: run.ended)
+    until_ended(run)
     assert run.state == "error" and "recorded runs play without" in run.last_words
 
 
@@ -235,17 +236,29 @@ def test_an_engine_failure_is_shown_and_does_not_take_the_queue_with_it(make_eng
     engine = make_engine(lambda preset: Broken())
     for _ in range(2):
         run = start(engine)
-        until(lambda run=run: run.ended)
+        until_ended(run)
         assert run.state == "error" and "RuntimeError" in run.last_words
         assert "secret" not in run.last_words
     until(lambda: engine.idle)
+
+
+def test_a_used_up_gpu_quota_is_told_in_its_own_words(make_engine: MakeEngine, pair: ModelPair) -> None:
+    engine = make_engine()
+
+    def refuse(job: object, index: int) -> Any:
+        raise gr.Error("GPU quota exceeded: <a href='x'>60s requested vs. 56s left</a>")
+
+    engine._decode = refuse
+    run = start(engine)
+    until_ended(run)
+    assert run.last_words == "GPU quota exceeded: 60s requested vs. 56s left; recorded runs still play"
 
 
 def test_a_prompt_longer_than_the_context_is_refused_in_place(make_engine: MakeEngine) -> None:
     engine = make_engine()
     run = Run()
     engine.submit(run, toy_job("x" * 9000))
-    until(lambda: run.ended)
+    until_ended(run)
     assert run.state == "error" and "context" in run.last_words
 
 
@@ -256,8 +269,8 @@ def test_threads_are_back_to_baseline_after_twenty_runs_and_stops(make_engine: M
     before = threading.active_count()
     for _ in range(20):
         run = start(engine, max_new_tokens=4000)
-        until(lambda run=run: run.trace.cycles)
+        until_cycles(run, 1)
         engine.stop(run)
-        until(lambda run=run: run.ended)
+        until_ended(run)
     until(lambda: engine.idle)
     until(lambda: threading.active_count() <= before)

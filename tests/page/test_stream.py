@@ -24,7 +24,8 @@ def test_every_message_goes_over_the_wire_once_so_that_bytes_grow_linearly(
     engine = make_engine()
     run = Run()
     engine.submit(run, toy_job(max_new_tokens=60))
-    sent, numbers = 0, []
+    sent = 0
+    numbers: list[int] = []
     for batch in stream(run):
         numbers += range(batch["from"], batch["seq"] + 1)
         sent += len(json.dumps(batch["events"]))
@@ -54,7 +55,8 @@ def test_a_run_that_stands_still_sends_heartbeats(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_slow_browser_is_not_flooded(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, naps = Run(), []
+    run = Run()
+    naps: list[float] = []
     monkeypatch.setattr(wiring.time, "sleep", naps.append)
     for number, _ in zip(range(3), stream(run), strict=False):
         run.publish({"kind": "status", "state": "running", "text": str(number)})
