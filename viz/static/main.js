@@ -46,9 +46,9 @@ function build(app, props) {
     player,
     strip: new Strip(app, player),
     transport: new Transport(app, player),
+    inspector: new Inspector(app), // before the text, which moves out of its way
     tokens,
     legend: new Legend(app),
-    inspector: new Inspector(app),
     cycle: new CyclePanel(app),
     numbers: new Numbers(app),
     charts: new Charts(app, player, typeof props.plotly_url === "string" ? props.plotly_url : ""),

@@ -4,7 +4,7 @@
 // draft is the drafting time of a cycle, rho the full forwards a cycle. m_sd is not measured in a three-tier
 // run: it is estimated from how often the full verifier would have kept a drafted token.
 
-import { number } from "./dom.js";
+import { number, ratio } from "./dom.js";
 import { mean, share, stands } from "./summary.js";
 
 // Probability that the full verifier keeps a drafted token: a list of 0..1, one for every draft it judged.
@@ -42,9 +42,9 @@ export function expectedRun(chance, drafted) {
 
 export function breakEven(store, summary, until = Infinity) {
   const phases = summary.phases_us;
-  const tQ = phases.full / (summary.full_forwards + summary.settle_forwards);
+  const tQ = fullForwardTime(store, until);
   if (!summary.cycles) return {unknown: "There are no cycles yet."};
-  if (!Number.isFinite(tQ) || tQ <= 0) return {unknown: "The full verifier has not run yet, so its time is unknown."};
+  if (tQ <= 0) return {unknown: "The full verifier has not run yet, so its time is unknown."};
   const draft = phases.draft / summary.cycles;
   const plain = {name: "full forward a token", us: tQ, measured: true};
   if (store.run.method === "ar") return {unknown: "Plain decoding: nothing is drafted, so there is nothing to compare."};
@@ -53,6 +53,12 @@ export function breakEven(store, summary, until = Infinity) {
     return {rows: [own, plain], ...verdictTwo(own.us, plain.us)};
   }
   return threeTiers(store, summary, until, draft, tQ, plain);
+}
+
+// The full verifier runs at most once a cycle, except that the last one may settle the rest; that time is not
+// in the phase, so the mean goes over cycles, not over forwards.
+function fullForwardTime(store, until) {
+  return mean(store.cycles.filter((row) => row.cycle <= until && row.phase_us.full > 0).map((row) => row.phase_us.full)) ?? 0;
 }
 
 function threeTiers(store, summary, until, draft, tQ, plain) {
@@ -75,9 +81,9 @@ function verdictThree(via, two, {rho, limit, tSlim, tQ}) {
   const pays = via < two;
   const compare = `${number(via / 1000)} ms a token against about ${number(two / 1000)} ms with two tiers`;
   if (limit <= 0) {
-    return {pays, sentence: `Does not pay here: ${compare}, because even without any full forward the slim one (${number(tSlim / tQ, 2)} of a full one) costs too much for the tokens it settles.`};
+    return {pays, sentence: `Does not pay here: ${compare}, because even without any full forward the slim one (${ratio(tSlim / tQ, 2)} of a full one) costs too much for the tokens it settles.`};
   }
-  const calls = `the full verifier runs ${number(rho, 2)} times a cycle and the break-even is ${number(limit, 2)}`;
+  const calls = `the full verifier runs ${ratio(rho, 2)} times a cycle and the break-even is ${ratio(limit, 2)}`;
   return {pays, sentence: `${pays ? "Pays" : "Does not pay"} here: ${compare}, because ${calls}.`};
 }
 
