@@ -1,8 +1,8 @@
 """Run chosen blocks of an unmodified Hugging Face decoder, with our slots, positions and visibility.
 
 Blocks keep their original index (so cache slots stay aligned when layers are skipped) and their own attention
-type. Nothing on the model is changed, so one loaded model serves q, q', a layer-skip drafter and other users
-at once.
+type. Nothing on the model is changed, so one loaded model serves q, q', a layer-skip drafter and other users at
+once; on a CPU the blocks run through a view whose linear layers are quicker for few rows (`thin`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from .families import check_family
 from .masks import Pass
 from .slots import SlotCache
+from .thin import suits, thin_view
 
 
 class Runner(Protocol):
@@ -54,8 +55,9 @@ class BlockRunner:
         config: Any = model.config
         check_family(config.model_type, type(model).__name__)
         self.model = model
-        self.body: Any = model.model
-        self.head: Any = model.lm_head
+        view = thin_view if suits(model.lm_head.weight) else _itself
+        self.body: Any = view(model.model)
+        self.head: Any = view(model.lm_head)
         self.n_layers = int(config.num_hidden_layers)
         self.vocab_size = min(vocab_size or config.vocab_size, config.vocab_size)
         self.n_ctx = int(config.max_position_embeddings)
@@ -117,6 +119,10 @@ class BlockRunner:
         return sum(
             weight.numel() * weight.element_size() for module in modules for weight in module.parameters()
         )
+
+
+def _itself(module: Any) -> Any:
+    return module
 
 
 def _windows(config: Any) -> list[int | None]:
