@@ -110,8 +110,8 @@ def test_a_hundred_cancelled_runs_leave_no_tensor_behind() -> None:
     source = pair("llama", "model")
 
     def cancel(seed: int) -> None:
-        events: Any = generate(source, prompt(7), SAMPLED.with_(seed=seed, gamma=1))
-        for _ in range(1 + seed % 3):
+        events: Any = generate(source, prompt(3), SAMPLED.with_(seed=seed, gamma=1))
+        for _ in range(2 if seed % 10 == 0 else 1):
             next(events)
         events.close()
 

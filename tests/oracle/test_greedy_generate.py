@@ -10,8 +10,11 @@ from oracle.models import VARIANTS, WINDOW, WINDOWED, hf_greedy, pair, prompt, s
 NEW = 3 * WINDOW + 4
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "attention"),
+    [(torch.float32, "sdpa"), (torch.float32, "eager"), (torch.float64, "sdpa")],
+    ids=["float32", "float32-eager", "float64"],
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_greedy_decoding_equals_generate(variant: str, dtype: torch.dtype, attention: str) -> None:
     source = pair(variant, "none", dtype=dtype, attention=attention)
@@ -20,7 +23,7 @@ def test_greedy_decoding_equals_generate(variant: str, dtype: torch.dtype, atten
     assert len(set(said)) > 3  # not one token over and over, which any mistake would survive
 
 
-@pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW])
+@pytest.mark.parametrize("length", [1, WINDOW, WINDOW + 1, 3 * WINDOW])
 @pytest.mark.parametrize("variant", WINDOWED)
 def test_prompts_around_the_window(variant: str, length: int) -> None:
     said = say(pair(variant, "none"), prompt(length), "ar", max_new_tokens=NEW)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from oracle.models import DRAFTERS, VARIANTS, WINDOW, WINDOWED, hf_greedy, loop_of, pair, prompt, run, say
+from oracle.models import DRAFTERS, VARIANTS, WINDOW, hf_greedy, loop_of, pair, prompt, run, say
 from oracle.scripted import drafting
 from viasd_core.parts import parts_of
 from viasd_core.settings import Settings
 
 GAMMA = 4
 NEW = 3 * WINDOW
-MIXED = ("llama", *WINDOWED)
+MIXED = ("llama", "mistral-window", "qwen3-window")
 ALWAYS_KEEP = {"core_thresholds": (0.0, 0.0)}  # q' settles everything: strict has all the work
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "sd": ("sd", {}),

@@ -97,7 +97,7 @@ def test_rows_equal_a_recompute_after_every_cycle_of_many_runs(case: int) -> Non
 @pytest.mark.parametrize("mask", ["0110", "0001", "1011"])
 def test_rows_survive_strict_corrections(mask: str, slim_kv: str) -> None:
     settings = Settings(
-        max_new_tokens=30, mask=mask, slim_kv=slim_kv, strict=True, core_thresholds=(0.0, 0.0), debt_cap=9
+        max_new_tokens=16, mask=mask, slim_kv=slim_kv, strict=True, core_thresholds=(0.0, 0.0), debt_cap=9
     )
     loop = loop_of(pair("qwen3-window", "nested"), prompt(6), settings)
     retracted, finish = 0, None
