@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -85,14 +85,15 @@ def test_speculative_decoding_keeps_the_processed_law_under_temperature_and_top_
 
 
 def test_lossy_decoding_draws_from_the_law_of_its_two_equations_and_not_from_q() -> None:
-    """Y3, with a negative control: the relaxed rule must not pass for q."""
+    """Y3, with negative controls: the law must not pass for q, nor for that of another beta."""
     q, _, p = chain(5, 11)
-    outputs = lossy_outputs(0.4, 0.8, p, q)
+    outputs = lossy_outputs(0.1, 2.0, p, q)
 
-    def law(text: Sequence[int]) -> np.ndarray:
-        return lossy_law(p.probs(text), q.probs(text), 0.4, 0.8)
+    def law(beta: float) -> Callable[[Sequence[int]], np.ndarray]:
+        return lambda text: lossy_law(p.probs(text), q.probs(text), 0.1, beta)
 
-    assert transition_p_value(outputs, PROMPT, q.row, law) > CHANCE
+    assert transition_p_value(outputs, PROMPT, q.row, law(2.0)) > CHANCE
+    assert transition_p_value(outputs, PROMPT, q.row, law(1.0)) < CHANCE
     assert transition_p_value(outputs, PROMPT, q.row, q.probs) < CHANCE
 
 
