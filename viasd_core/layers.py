@@ -1,14 +1,14 @@
 """Run chosen blocks of an unmodified Hugging Face decoder, with our slots, positions and visibility.
 
 Blocks keep their original index (so cache slots stay aligned when layers are skipped) and their own attention
-type. Nothing on the model is changed, so one loaded model serves q, q', a layer-skip drafter and other users at
-once; on a CPU the blocks run through a view whose linear layers are quicker for few rows (`thin`).
+type. Nothing on the model is changed, so one loaded model serves q, q', a layer-skip drafter and other users
+at once. On a CPU the blocks run through a view whose linear layers are quicker for few rows (`thin`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -55,7 +55,7 @@ class BlockRunner:
         config: Any = model.config
         check_family(config.model_type, type(model).__name__)
         self.model = model
-        view = thin_view if suits(model.lm_head.weight) else _itself
+        view: Callable[[Any], Any] = thin_view if suits(model.lm_head.weight) else _itself
         self.body: Any = view(model.model)
         self.head: Any = view(model.lm_head)
         self.n_layers = int(config.num_hidden_layers)

@@ -16,6 +16,7 @@ from .live import LiveSettings
 from .pair import ModelPair
 from .parts import Parts, parts_of
 from .settings import Settings
+from .sources import public_identity
 from .trace import DEFINITIONS, SCHEMA, CycleEvent, Trace
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -98,7 +99,10 @@ def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: 
         "prompt": prompt,
         "prompt_tokens": len(prompt_ids),
         "prompt_token_ids": list(prompt_ids),
-        "models": {"verifier": pair.verifier.identity, "drafter": drafter_identity(pair, settings)},
+        "models": {
+            "verifier": public_identity(pair.verifier.identity),
+            "drafter": drafter_identity(pair, settings),
+        },
         "n_layers": parts.runner.n_layers,
         "mask": mask.bits if mask else None,
         "mask_id": mask.name if mask else None,
@@ -116,7 +120,7 @@ def drafter_identity(pair: ModelPair, settings: Settings) -> dict[str, Any]:
         return {"kind": "none"}
     spec = pair.drafter
     details = {"skip_ratio": spec.skip_ratio, "cache": spec.cache} if spec.kind == "layer-skip" else {}
-    model = pair.draft_model.identity if pair.draft_model else {}
+    model = public_identity(pair.draft_model.identity) if pair.draft_model else {}
     return {"kind": spec.kind, **details, **({"model": model} if model else {})}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from .errors import SettingsError
@@ -128,6 +129,8 @@ class Settings:
         used = COMMON_OPTIONS | METHOD_OPTIONS[self.method] | {"method"}
         values = {key: value for key, value in asdict(self).items() if key in used}
         values["stop"] = list(self.stop)
+        if values.get("mask", "").endswith(".json"):
+            values["mask"] = PurePath(self.mask).name  # run.json may be shared: no folders of this machine
         if "bonus" in values:
             values["bonus"] = self.bonus_kind
         if "debt_cap" in values:

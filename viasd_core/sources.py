@@ -86,6 +86,13 @@ class LoadedModel:
         return self.model.dtype
 
 
+def public_identity(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's identity for files that may be shared: a local folder or file by its name, not its place."""
+    if identity.get("kind") in ("folder", "gguf"):
+        return {**identity, "id": Path(str(identity["id"])).name}
+    return dict(identity)
+
+
 def parse_source(given: str | Mapping[str, Any], base: Path | None = None) -> Source:
     """Read a source as a user or a preset writes it; relative paths start at `base` (default: here).
 

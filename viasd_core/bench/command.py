@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
@@ -12,6 +11,7 @@ from ..pair import ModelPair, load_pair
 from ..presets import load_preset
 from ..record import describe, encode_prompt
 from ..settings import METHOD_OPTIONS, Settings
+from ..sources import public_identity
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
 from .gamma import CANDIDATES, search_gamma
@@ -185,14 +185,8 @@ def pair_facts(pair: ModelPair) -> dict[str, Any]:
     return {
         "preset": pair.preset.name,
         "pair": pair.name,
-        "verifier": _public(pair.verifier.identity),
-        "drafter": pair.drafter.kind if draft is None else _public(draft.identity),
+        "verifier": public_identity(pair.verifier.identity),
+        "drafter": pair.drafter.kind if draft is None else public_identity(draft.identity),
         "dtype": str(pair.verifier.dtype).removeprefix("torch."),
         "attention": pair.verifier.model.config._attn_implementation,
     }
-
-
-def _public(identity: dict[str, Any]) -> dict[str, Any]:
-    if identity.get("kind") in ("folder", "gguf"):
-        return {**identity, "id": Path(str(identity.get("id", ""))).name}
-    return dict(identity)
