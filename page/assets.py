@@ -51,7 +51,7 @@ def narrow_script() -> str:
 def viewer_script() -> str:
     """The viewer's script behind the adapter that turns packed values back into batches."""
     adapter = (STATIC / "adapter.js").read_text("utf-8")
-    return f"{adapter}((props) => {{\n{script()}\n}})(readable);\n"
+    return f"{adapter}((props, server) => {{\n{script()}\n}})(readable, reader);\n"
 
 
 def notice_script() -> str:

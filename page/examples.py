@@ -13,7 +13,7 @@ from viasd_core.paths import PRESETS
 from viasd_core.trace import Trace
 from viz.wire import trace_messages
 
-from .runs import Message
+from .runs import as_text
 
 INDEX = "traces.yaml"
 
@@ -39,9 +39,9 @@ def examples(folder: Path = PRESETS / "traces") -> list[Example]:
 
 
 @functools.lru_cache(maxsize=16)
-def messages_of(path: Path) -> tuple[Trace, tuple[Message, ...]]:
-    """A recorded run and its messages. Raises TraceError."""
+def messages_of(path: Path) -> tuple[Trace, tuple[str, ...]]:
+    """A recorded run and its messages as JSON. Raises TraceError."""
     trace = Trace.load(path)
     if not trace.cycles:
         raise TraceError(f"{path.name} holds no cycle; record it again")
-    return trace, tuple(trace_messages(trace))
+    return trace, tuple(map(as_text, trace_messages(trace)))

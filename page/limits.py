@@ -27,8 +27,6 @@ class Limits:
     idle_seconds: float = 120.0  # a paused run, or one nobody watches, gives its slot back after this
     max_prompt: int = 20_000  # characters
     max_waiting: int = 8  # runs in the queue, the decoding one not counted
-    max_rows: int = 100_000  # rows of an imported file
-    max_bytes: int = 64 * 2**20  # of an imported bundle, uncompressed
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Limits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -16,7 +17,7 @@ from viz.wire import batch, encode_event, encode_row, end_event, status_event
 from .job import Job
 from .slots import Slot
 
-BATCH = 2000  # messages a browser is sent at once
+BATCH = 500  # messages a browser is sent at once
 ENDED = ("done", "stopped", "error")
 
 Message = dict[str, Any]
@@ -29,9 +30,9 @@ class Run:
     are only appended, under the lock; readers keep the number of the last one they have seen.
     """
 
-    def __init__(self, messages: Sequence[Message] | None = None) -> None:
+    def __init__(self, messages: Sequence[str] | None = None) -> None:
         self.id = secrets.token_urlsafe(18)
-        self._log: list[Message] = list(messages or ())
+        self._log: list[str] = list(messages or ())  # each as JSON
         self._made = [0.0] * len(self._log)  # epoch seconds, for the delay from cycle to paint
         self._changed = threading.Condition()
         self._notes: list[EventRow] = []  # not yet in a message
@@ -57,8 +58,9 @@ class Run:
         return self.state in ENDED
 
     def publish(self, *messages: Message) -> None:
+        texts = [as_text(message) for message in messages]
         with self._changed:
-            self._log.extend(messages)
+            self._log.extend(texts)
             self._made.extend([time.time()] * len(messages))
             self._changed.notify_all()
 
@@ -113,10 +115,23 @@ class Run:
             return self._changed.wait_for(lambda: len(self._log) > last, timeout)
 
     def batch(self, last: int, limit: int = BATCH) -> Message:
-        """The messages after number `last`, at most `limit`, as the viewer takes them."""
+        """The messages after number `last`, at most `limit`, as the viewer takes them: packed into one text.
+
+        Gradio compares a streamed value with the one before and the browser applies the difference in place,
+        so rows that the viewer had taken from an earlier batch would change under it; and a text costs the
+        server nothing to send again.
+        """
         self.watched = time.monotonic()
         with self._changed:
-            events, total = self._log[last : last + limit], len(self._log)
-            made = self._made[last] if events else 0.0
-        more = {"more": True} if last + len(events) < total else {}
-        return batch(self.id, last + 1, events, **more, **({"t": made} if made else {}))
+            texts, total = self._log[last : last + limit], len(self._log)
+            made = self._made[last] if texts else 0.0
+        more: Message = {"more": True} if last + len(texts) < total else {}
+        if made:
+            more["t"] = made
+        value = batch(self.id, last + 1, (), packed="[" + ",".join(texts) + "]", **more)
+        return value | {"seq": last + len(texts)}
+
+
+def as_text(message: Message) -> str:
+    """A message as JSON."""
+    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

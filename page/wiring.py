@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -112,7 +111,7 @@ class Wiring:
         first = True
         try:
             for batch in stream(run):
-                yield packed(batch), notice() if first else gr.skip(), "Pause" if first else gr.skip()
+                yield batch, notice() if first else gr.skip(), "Pause" if first else gr.skip()
                 first = False
         finally:
             self.engine.stop(run, "the page was closed")
@@ -188,15 +187,6 @@ class Wiring:
         described = notice(self.catalog.presets[preset].description)
         prompt = self.catalog.prompt(preset)
         return [prompt, drafter, described, *(option.shown(values[option.name]) for option in OPTIONS)]
-
-
-def packed(batch: dict[str, Any]) -> dict[str, Any]:
-    """A batch with its messages as one text.
-
-    Gradio compares each value with the one before and sends the difference, which the browser applies in
-    place: rows that the viewer had taken from an earlier batch would change under it.
-    """
-    return {**batch, "events": [], "packed": json.dumps(batch["events"], ensure_ascii=False, allow_nan=False)}
 
 
 def stream(run: Run, every: float = FLUSH_S) -> Iterator[dict[str, Any]]:

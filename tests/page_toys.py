@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,8 +85,14 @@ def until_cycles(run: Run, count: int) -> None:
     until(lambda: len(run.trace.cycles) >= count)
 
 
+def events(batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """A batch's messages."""
+    found: list[dict[str, Any]] = json.loads(batch["packed"])
+    return found
+
+
 def messages(run: Run, kind: str) -> list[dict[str, Any]]:
-    return [message for message in run.batch(0, 10**6)["events"] if message["kind"] == kind]
+    return [message for message in events(run.batch(0, 10**6)) if message["kind"] == kind]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from page.engine import BusyError, Engine
 from page.runs import Run
-from page_toys import held, messages, toy_job, until, until_cycles, until_ended
+from page_toys import events, held, messages, toy_job, until, until_cycles, until_ended
 from viasd_core.errors import SettingsError, SourceError
 from viasd_core.pair import ModelPair
 
@@ -32,7 +32,7 @@ def test_a_run_streams_every_cycle_and_ends_with_its_whole_trace(make_engine: Ma
     engine = make_engine()
     run = start(engine, max_new_tokens=24)
     until_ended(run)
-    kinds = [message["kind"] for message in run.batch(0)["events"]]
+    kinds = [message["kind"] for message in events(run.batch(0))]
     assert run.state == "done" and run.trace.finish == "length"
     assert kinds.count("cycle") == len(run.trace.cycles) > 1
     assert kinds.index("start") < kinds.index("cycle") and kinds[-1] == "end"
@@ -100,7 +100,7 @@ def test_stop_keeps_the_partial_trace_and_frees_the_slot(make_engine: MakeEngine
     assert run.trace.run["token_ids"] == run.trace.token_ids != []
     assert run.trace.events[-1].type == "stop"
     until(lambda: engine.idle)
-    assert until(lambda: start(engine, max_new_tokens=4)).id != run.id
+    until_ended(start(engine, max_new_tokens=4))
 
 
 def test_a_knob_acts_from_the_next_cycle_and_is_reported_pending_then_applied(
