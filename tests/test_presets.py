@@ -181,3 +181,9 @@ def test_a_prompt_file_without_texts_is_refused(text: str, tmp_path: Path) -> No
 )
 def test_a_drafter_is_a_word_or_a_source(given: Any, expected: DrafterSpec) -> None:
     assert parse_drafter(given) == expected
+
+
+def test_a_list_of_stop_strings_in_a_preset_reaches_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("verifier: org/model\ndrafter: {kind: lookup}\nsettings: {stop: [END, '###']}\n")
+    assert load_preset(file).settings == {"stop": ("END", "###")}

@@ -136,3 +136,20 @@ def test_an_option_the_method_would_ignore_is_refused_by_its_flag() -> None:
     with pytest.raises(SettingsError, match="--gamma is not used by method 'ar'"):
         refuse_unused("ar", {"gamma"})
     refuse_unused("via-sd", {"alpha1", "temperature", "method", "gamma"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stop": "ab"},
+        {"stop": (1,)},
+        {"mask": 3},
+        {"strict": 1},
+        {"core_thresholds": (0.5,)},
+        {"core_thresholds": (0.5, float("nan"))},
+        {"core_thresholds": "ab"},
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        Settings(**wrong)

@@ -38,6 +38,11 @@ class Commit:
     correction: NewToken | None = None
     audits: list[AuditRow] = field(default_factory=list)
 
+    @property
+    def retracted(self) -> int:
+        """Earlier cycles' tokens that no longer stand."""
+        return 0 if self.corrected is None else max(0, self.start - self.corrected)
+
 
 class Committer:
     """Commits outcomes to a run. `decided` runs parallel to the output tokens."""

@@ -25,7 +25,7 @@ from .settings import Settings
 from .stop import StopRules
 from .text import OutputText
 from .timing import PhaseClock
-from .trace import CycleEvent, CycleRow, EventRow
+from .trace import CycleEvent, CycleRow, EventRow, ShownEdit, TokenRow
 from .verifier import Verifier
 
 
@@ -154,24 +154,29 @@ class Loop:
         self, outcome: Outcome, done: Commit, before: int, started: int, events: list[EventRow]
     ) -> CycleEvent:
         run, tokens = self.run, self.run.tokens
-        rows, retracted, edits = self.emitter.rows(
-            self.cycle, outcome, done, tokens, greedy=run.sampling.greedy, t_us=self.clock.now_us()
-        )
+        rows: list[TokenRow] = []
+        retracted: list[int] = []
+        edits: list[ShownEdit] = []
+        if self.settings.trace:
+            rows, retracted, edits = self.emitter.rows(
+                self.cycle, outcome, done, tokens, greedy=run.sampling.greedy, t_us=self.clock.now_us()
+            )
+        else:
+            self.emitter.text_only(done, tokens)
         text, text_retract = self.emitter.text.stream(final=done.cut.finish is not None)
-        tracing = self.settings.trace
         return CycleEvent(
-            cycle=self._cycle_row(outcome, len(tokens) - before, len(retracted), started),
-            rows=tuple(rows) if tracing else (),
-            audits=tuple(done.audits) if tracing else (),
-            retracted=tuple(retracted) if tracing else (),
-            edits=tuple(edits) if tracing else (),
+            cycle=self._cycle_row(outcome, len(tokens) - before, done, started),
+            rows=tuple(rows),
+            audits=tuple(done.audits) if self.settings.trace else (),
+            retracted=tuple(retracted),
+            edits=tuple(edits),
             events=tuple(events),
             text=text,
             text_retract=text_retract,
             finish=done.cut.finish,
         )
 
-    def _cycle_row(self, outcome: Outcome, committed: int, retracted: int, started: int) -> CycleRow:
+    def _cycle_row(self, outcome: Outcome, committed: int, done: Commit, started: int) -> CycleRow:
         run, knobs, verifier = self.run, self.run.knobs, self.run.verifier
         via = self.settings.method == "via-sd"
         kept_in_c = sum(region == "C" for region in outcome.regions[: outcome.kept])
@@ -190,7 +195,7 @@ class Loop:
             region_c_accepted=kept_in_c,
             region_c_rejected=outcome.regions.count("C") - kept_in_c,
             committed=committed,
-            retracted=retracted,
+            retracted=done.retracted,
             draft_forwards=outcome.draft_forwards,
             slim_forwards=outcome.slim_forwards,
             full_forwards=outcome.full_forwards,

@@ -39,6 +39,14 @@ class Emitter:
         edits = self._hide_stop(rows, tokens, done.cut.stop_start)
         return rows, retracted, edits
 
+    def text_only(self, done: Commit, tokens: list[int]) -> None:
+        """Keep the visible output in step without building rows: what an untraced run needs."""
+        first = min(done.start, len(tokens) if done.corrected is None else done.corrected)
+        self.text.truncate(first - self.prompt_len)
+        for token in tokens[first:]:
+            self.text.append(b"" if token in self.spell.special_ids else self.spell[token])
+        self._hide_stop([], tokens, done.cut.stop_start)
+
     def _draft_row(
         self, offset: int, drafted: Drafted, outcome: Outcome, done: Commit, standing: int, greedy: bool
     ) -> TokenRow:

@@ -97,7 +97,17 @@ class Settings:
             _require(isinstance(value, bool), f"{name} is {value!r}; give true or false")
         if self.debt_cap is not None:
             _integer("debt_cap", self.debt_cap, 0, 100_000)
+        strings = isinstance(self.stop, tuple) and all(isinstance(stop, str) for stop in self.stop)
+        _require(strings, f"stop is {self.stop!r}; give a tuple of strings")
         _require(all(self.stop), "a stop string is empty; give at least one character")
+        _require(isinstance(self.mask, str), f"mask is {self.mask!r}; give text, such as auto or a file name")
+        if self.core_thresholds is not None:
+            _require(
+                isinstance(self.core_thresholds, tuple) and len(self.core_thresholds) == 2,
+                f"core_thresholds is {self.core_thresholds!r}; give a pair (tau1, tau2)",
+            )
+            for tau in self.core_thresholds:
+                _number("core_thresholds", tau, 0.0, 1e9)
         self._check_combinations()
 
     def _check_combinations(self) -> None:

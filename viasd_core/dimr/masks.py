@@ -134,8 +134,10 @@ class MaskStore:
             return even_mask(ratio, self.n_layers)
         if choice.startswith("random:"):
             seed = choice.removeprefix("random:")
-            if not seed.isdigit():
-                raise MaskError(f"mask {choice!r} needs a whole number after random:, as in random:7")
+            if not (seed.isascii() and seed.isdigit() and len(seed) <= 18):
+                raise MaskError(
+                    "the mask needs a whole number after random: of at most 18 digits, as in random:7"
+                )
             return random_mask(ratio, self.n_layers, int(seed))
         if choice and not set(choice) - {"0", "1"}:
             return parse_bits(choice, self.n_layers)
