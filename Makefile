@@ -11,7 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 MEASURE := $(BIN)/python -m viasd_core bench --preset tiny --methods ar,sd,via-sd \
-	--baselines hf,hf-assisted,hf-lookup --data benchmarks/prompts.jsonl --limit 12 --max-new-tokens 96 --repeats 3
+	--baselines hf,hf-lookup --data benchmarks/prompts.jsonl --limit 12 --max-new-tokens 96 --repeats 3 \
+	--tracing-cost
 
 .PHONY: setup model browser lint test test-all bench gpu-check format
 .DELETE_ON_ERROR:

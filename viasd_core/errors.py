@@ -2,7 +2,7 @@
 
 
 class ViasdError(Exception):
-    """Base of every error that is the input's fault, never the program's. The command line exits with status 2."""
+    """Base of every error that is the input's fault, never the program's; the command line exits with 2."""
 
 
 class SettingsError(ViasdError):
