@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from playwright.sync_api import Locator, Page
 from plotly.offline import get_plotlyjs
 
 from viasd_core.trace import Trace
@@ -100,3 +101,13 @@ def serve() -> Iterator[Site]:
         httpd.shutdown()
         thread.join()
         httpd.server_close()
+
+
+def cursor(page: Page) -> dict[str, Any]:
+    """Where the viewer stands: cycle, place of the token in the output, pinned or not."""
+    return dict(page.evaluate("__viasd.cursor"))
+
+
+def token(page: Page, place: int) -> Locator:
+    """The span of an output token of a trace without repairs and retractions."""
+    return page.locator(".tokens .t:not(.x)").nth(place)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+import sample_traces
 from viasd_core.trace import Trace
 from viewer_site import Site, serve
 
@@ -79,3 +80,10 @@ def show(site: Site) -> Callable[[Page, Trace], None]:
         page.wait_for_function(f"__viasd.run === {run_id!r} && __viasd.painted === {rows} && !__viasd.live")
 
     return show_trace
+
+
+@pytest.fixture
+def via_sd(page: Page, show: Callable[..., None]) -> Page:
+    """A page that shows the sample run with every tier."""
+    show(page, sample_traces.via_sd_trace())
+    return page
