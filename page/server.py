@@ -63,7 +63,10 @@ def make_page(
 
 def theme() -> gr.themes.Base:
     """Gradio's own, with explanations dark enough to read (WCAG AA on both grounds)."""
-    return gr.themes.Default().set(
+    # Fonts of the reader's own system: nothing is fetched from elsewhere, and every letter has one face.
+    fonts = ("system-ui", "sans-serif")
+    mono = ("ui-monospace", "monospace")
+    return gr.themes.Default(font=fonts, font_mono=mono).set(
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_300",
         input_placeholder_color="*neutral_500",
