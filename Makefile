@@ -1,3 +1,4 @@
+# make run        what is missing of the set-up, then the page at the address it prints
 # make setup      .venv, the default model, a browser for the page's tests
 # make test       what is missing of that, then linter, type checker and test suite
 # make test-all   the same with the long tests
@@ -14,8 +15,11 @@ MEASURE := $(BIN)/python -m viasd_core bench --preset tiny --methods ar,sd,via-s
 	--baselines hf,hf-lookup --data benchmarks/prompts.jsonl --limit 12 --max-new-tokens 96 --repeats 3 \
 	--tracing-cost
 
-.PHONY: setup model browser lint test test-all bench gpu-check format
+.PHONY: run setup model browser lint test test-all bench gpu-check format
 .DELETE_ON_ERROR:
+
+run: $(VENV)/installed model
+	$(BIN)/python app.py $(ARGS)
 
 setup: $(VENV)/installed model browser
 
