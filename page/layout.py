@@ -34,7 +34,8 @@ class Parts:
     step: gr.Button
     stop: gr.Button
     example: gr.Dropdown
-    notice: gr.HTML
+    notice: gr.HTML  # about the run
+    form_notice: gr.HTML  # about the settings, beside them
     viewer: gr.HTML
 
     @property
@@ -60,6 +61,7 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
             drafter_choices(catalog, catalog.first), value="preset", label="drafter", elem_id="viasd-drafter"
         )
         controls = _controls(catalog)
+        form_notice = _notice("viasd-form-notice")
     gr.Markdown("# VIA-SD Explorer", elem_id="viasd-title")
     with gr.Row():
         prompt = gr.Textbox(
@@ -86,14 +88,7 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
         pause = gr.Button("Pause", elem_id="viasd-pause")
         step = gr.Button("Step", elem_id="viasd-step")
         stop = gr.Button("Stop", variant="stop", elem_id="viasd-stop")
-    notice = gr.HTML(
-        value={"text": "", "level": "info"},
-        html_template=(STATIC / "notice.html").read_text("utf-8"),
-        js_on_load=notice_script(),
-        apply_default_css=False,
-        padding=False,
-        elem_id="viasd-notice",
-    )
+    notice = _notice("viasd-notice")
     viewer = gr.HTML(
         value=None,
         html_template=template(),
@@ -104,7 +99,34 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
         plotly_url=plotly_url(),
         server_functions=[fetch_since],
     )
-    return Parts(prompt, preset, method, drafter, controls, run, pause, step, stop, example, notice, viewer)
+    return Parts(
+        prompt=prompt,
+        preset=preset,
+        method=method,
+        drafter=drafter,
+        controls=controls,
+        run=run,
+        pause=pause,
+        step=step,
+        stop=stop,
+        example=example,
+        notice=notice,
+        form_notice=form_notice,
+        viewer=viewer,
+    )
+
+
+def _notice(elem_id: str) -> gr.HTML:
+    """A line of the page's own words; it holds text only, whatever is put in."""
+    return gr.HTML(
+        value={"text": "", "level": "info"},
+        html_template=(STATIC / "notice.html").read_text("utf-8"),
+        js_on_load=notice_script(),
+        apply_default_css=False,
+        padding=False,
+        elem_id=elem_id,
+        elem_classes="viasd-notice-box",
+    )
 
 
 def drafter_choices(catalog: Catalog, preset: str) -> list[tuple[str, str]]:

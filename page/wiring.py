@@ -58,8 +58,8 @@ class Wiring:
         last_wins: dict[str, Any] = {**quick, "trigger_mode": "always_last"}
         for option in LIVE:
             slider = parts.controls[option.name]
-            slider.input(self.knob(option.name), [slider, *rule], parts.notice, **last_wins)
-        parts.controls["strict"].input(self.check_strict, rule, parts.notice, **last_wins)
+            slider.input(self.knob(option.name), [slider, *rule], parts.form_notice, **last_wins)
+        parts.controls["strict"].input(self.check_strict, rule, parts.form_notice, **last_wins)
         controls = [parts.controls[option.name] for option in OPTIONS]
         parts.method.input(self.method_chosen, parts.method, [parts.drafter, *controls], **quick)
         parts.preset.input(

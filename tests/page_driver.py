@@ -70,7 +70,7 @@ class Tab:
 
     @property
     def notice(self) -> str:
-        return self.page.locator(".viasd-notice").inner_text()
+        return self.page.locator("#viasd-notice .viasd-notice").inner_text()
 
     def start(self, tokens: int = 4000, method: str = "SD (two tiers, lossless)") -> None:
         """Press Run with a method that toy models can serve, and wait for the run's first cycle."""

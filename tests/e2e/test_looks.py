@@ -29,7 +29,7 @@ def test_a_hostile_prompt_that_is_refused_is_inert_in_the_notice(open_tab: OpenT
     prompt.evaluate("area => area.removeAttribute('maxlength')")
     prompt.fill(HOSTILE * 300)
     tab.press("run")
-    expect(tab.page.locator(".viasd-notice")).to_contain_text("characters")
+    expect(tab.page.locator("#viasd-notice .viasd-notice")).to_contain_text("characters")
     assert tab.page.evaluate("window.__pwned") is None
 
 

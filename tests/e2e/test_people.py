@@ -99,15 +99,18 @@ def test_a_reload_ends_the_run_of_the_old_tab(open_tab: OpenTab, site: Served) -
 
 def test_strict_with_a_temperature_is_refused_beside_the_form(open_tab: OpenTab) -> None:
     tab = open_tab()
+    tab.wait("shown.tokens === 11")
+    beside_form = tab.page.locator("#viasd-form-notice .viasd-notice")
     tab.advanced()
     tab.number("temperature", 0.7)
     tab.page.locator("#viasd-strict input").check()
-    expect(tab.page.locator(".viasd-notice")).to_contain_text("strict needs temperature 0")
+    expect(beside_form).to_contain_text("strict needs temperature 0")
+    expect(beside_form).to_be_in_viewport()
     tab.press("run")
-    expect(tab.page.locator(".viasd-notice")).to_contain_text("strict needs temperature 0")
+    expect(tab.page.locator("#viasd-notice")).to_contain_text("strict needs temperature 0")
     assert tab.report()["tokens"] == 11, "the recorded run stays on screen"
     tab.number("temperature", 0)
-    expect(tab.page.locator(".viasd-notice")).to_be_empty()
+    expect(beside_form).to_be_empty()
 
 
 def test_options_a_method_does_not_use_are_disabled_and_say_why(open_tab: OpenTab) -> None:
@@ -136,7 +139,9 @@ def test_buttons_without_a_run_say_what_to_do(open_tab: OpenTab) -> None:
     tab = open_tab()
     for name in ("pause", "step", "stop"):
         tab.press(name)
-        expect(tab.page.locator(".viasd-notice")).to_have_text("nothing is running; press Run first")
+        expect(tab.page.locator("#viasd-notice .viasd-notice")).to_have_text(
+            "nothing is running; press Run first"
+        )
 
 
 def test_a_run_that_cannot_start_says_why_in_place(open_tab: OpenTab) -> None:

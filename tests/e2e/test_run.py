@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from page_toys import until
 from viasd_core.trace_check import check
 
 Served = tuple[Page, str]
+MORE_MEMORY = 96 * 2**20
 
 
 def test_a_fresh_tab_opens_on_a_recorded_run(tab: Tab) -> None:
@@ -190,7 +192,7 @@ def rounds(tab: Tab, site: Served, count: int) -> None:
     tab.start()
     tab.press("stop")
     tab.stopped()
-    before = footprint(site)
+    before, memory = footprint(site), resident()
     for _ in range(count):
         tab.run()
         tab.press("stop")
@@ -198,6 +200,13 @@ def rounds(tab: Tab, site: Served, count: int) -> None:
         assert tab.report()["cycles"] > 0
     until(lambda: site[0].engine.idle)
     until(lambda: footprint(site) <= before)
+    assert resident() - memory < MORE_MEMORY
+
+
+def resident() -> int:
+    """Bytes of memory this process, the server, holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def footprint(site: Served) -> tuple[int, int, int]:

@@ -154,6 +154,11 @@ def test_run_history_keeps_no_prompts(shared: Shared) -> None:
     assert "the and" not in json.dumps(config)
 
 
+def test_the_page_is_not_rendered_on_the_server(shared: Shared) -> None:
+    """Server-side rendering behaves differently in places (gradio 12841, 10914)."""
+    assert shared[0].demo.ssr_mode is False
+
+
 def test_the_viewers_reader_is_the_only_function_a_browser_can_call_on_a_component(shared: Shared) -> None:
     page, address = shared
     viewer = next(
