@@ -48,3 +48,12 @@ def test_a_metric_adds_no_copy_at_most_one_a_verifier_forward(
     cycles = [event.cycle for event in generate(toy_pair(), list(range(20, 40)), settings)]
     forwards = sum(row.slim_forwards + row.full_forwards + row.settle_forwards for row in cycles)
     assert 0 < copies <= forwards
+
+
+def test_phases_of_a_cycle_never_overlap() -> None:
+    """The end settle is a verifier forward: it counts as `full`, and not a second time as `commit`."""
+    settings = Settings(method="via-sd", mask="even", skip_ratio=0.3, max_new_tokens=40, debt_cap=0)
+    for event in generate(toy_pair(), list(range(20, 40)), settings):
+        phases = event.cycle.phase_us
+        if event.cycle.settle_forwards:
+            assert phases["full"] > phases["commit"]

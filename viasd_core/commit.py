@@ -53,9 +53,7 @@ class Committer:
         self.decided: list[Settled] = []
 
     def commit(self, outcome: Outcome) -> Commit:
-        """Cut, correct, rewind every cache to the committed text, settle and audit. Moves `run.tokens`
-        forward.
-        """
+        """Cut, correct, audit, and rewind every cache to the committed text. Moves `run.tokens` forward."""
         run = self.run
         start = len(run.tokens)
         candidates = [drafted.token for drafted in outcome.drafted[: outcome.kept]]
@@ -69,9 +67,12 @@ class Committer:
         self._rewind(done)
         ran_full = outcome.full_forwards + outcome.settle_forwards > 0
         self._keep_slim_rows(outcome, ran_full)
+        return done
+
+    def settle_at_end(self, done: Commit, outcome: Outcome) -> None:
+        """Let q judge the debt left where the run would end; strict may find that it does not end here."""
         if done.cut.finish and self._owes_settle():
             self._settle(done, outcome)
-        return done
 
     def _extend(self, tokens: list[int], outcome: Outcome) -> None:
         for index, token in enumerate(tokens):
@@ -150,7 +151,7 @@ class Committer:
         return wanted and run.verifier.n_q < len(run.tokens) - 1
 
     def _settle(self, done: Commit, outcome: Outcome) -> None:
-        """q over the debt that is left when the run would end; strict may find that it does not end here."""
+        """One q forward over the debt, its opinions, and whatever they change."""
         run = self.run
         base = run.verifier.n_q
         with run.clock.phase("full"):

@@ -110,6 +110,7 @@ class Loop:
         outcome = self.method.cycle(run)
         with self.clock.phase("commit"):
             done = self.committer.commit(outcome)
+        self.committer.settle_at_end(done, outcome)
         for region in outcome.regions:
             run.region_totals[region] += 1
         events += self._notes(started)

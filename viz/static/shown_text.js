@@ -39,6 +39,6 @@ export function tokenLabel(row) {
 
 export function whitespaceClass(text) {
   if (text === "") return " part";
-  if (!/^\s+$/.test(text)) return text.includes("\n") ? " nl" : "";
+  if (!/^\s+$/.test(text)) return text.startsWith("\n") ? " nl" : ""; // the mark stands in front, so only a break in front gets one
   return text.includes("\n") ? " ws nl" : " ws";
 }
