@@ -131,7 +131,9 @@ def as_source(given: object, what: str) -> str | Mapping[str, Any]:
 def check_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """Refuse names and values that `Settings` would not take. Raises SettingsError."""
     refuse_unknown(settings, set(Settings.__dataclass_fields__), f"settings of preset {path}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
     Settings(**values)
     return values
 
