@@ -70,11 +70,9 @@ def test_tree_pass_equals_its_paths(variant: str, bucketed: bool, attention: str
 def test_windows_are_measured_in_positions_not_in_slots(variant: str, bucketed: bool) -> None:
     """A wide tree has far more slots than positions, a deep one outgrows the window by itself."""
     text = prompt(4)
-    for parents in (
-        [-1] * (3 * WINDOW),
-        list(tree.chain(2 * WINDOW)),
-        [-1, 0, -1, 2, 1, 3, 4, 5, 6, 7, 8, 9],
-    ):
+    wide, deep = [-1] * (3 * WINDOW), list(tree.chain(2 * WINDOW))
+    late = [*wide[:6], *range(5, 6 + WINDOW + 3)]  # a deep path that starts in a late slot
+    for parents in (wide, deep, late):
         tokens = prompt(len(parents), 7)
         runner = BlockRunner(model(variant), bucketed=bucketed)
         stack = TierStack(runner, [range(LAYERS)], len(text) + len(tokens))

@@ -24,7 +24,13 @@ SD: dict[str, Any] = {"method": "sd", "gamma": GAMMA}
 KEEP: dict[str, Any] = {"gamma": GAMMA, "mask": "even", "core_thresholds": (0.0, 0.0)}
 SLIM: dict[str, Any] = {"gamma": GAMMA, "mask": "even", "core_thresholds": (0.9, 0.0)}
 ASK: dict[str, Any] = {"gamma": GAMMA, "mask": "even", "core_thresholds": (2.0, 2.0)}
-ENDS = {"sd": SD, "kept-by-slim": KEEP, "asked": ASK, "strict": KEEP | {"strict": True}}
+ENDS = {
+    "sd": SD,
+    "kept-by-slim": KEEP,
+    "asked": ASK,
+    "asked-beforehand": ASK | {"debt_cap": 1},  # a settle is due in every cycle
+    "strict": KEEP | {"strict": True},
+}
 
 
 def ends_at(place: int, right: Sequence[int] = (99,), **drafted: int) -> Parts:
