@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +92,3 @@ class Tab:
         path = folder / "saved.zip"
         download.value.save_as(path)
         return Trace.load(path)
-
-
-@contextmanager
-def without_errors(*tabs: Tab) -> Iterator[None]:
-    """No script error in any tab, now or before."""
-    yield
-    assert [problem for tab in tabs for problem in tab.problems] == []
