@@ -29,7 +29,7 @@ def write_bundle(trace: Trace, path: str | Path) -> None:
     An older bundle at `path` is replaced in one step. Raises TraceError when `path` holds anything else or
     cannot be written.
     """
-    target = Path(path)
+    target = Path(path).absolute()
     contents = encode(trace)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +59,10 @@ def refuse_foreign(target: Path) -> None:
     if not os.path.lexists(target):
         return
     if target.is_dir():
-        strangers = [] if _is_zip_name(target) else sorted(set(os.listdir(target)) - set(FILES))
-        if not strangers and not _is_zip_name(target):
+        names = set(os.listdir(target))
+        if not _is_zip_name(target) and (not names or _is_bundle(names, target)):
             return
-        found = f"a folder that holds {strangers[0]!r}" if strangers else "a folder"
+        found = "a folder that holds something else than a trace" if names else "a folder"
     elif not _is_zip_name(target):
         found = "a file, and a trace that is not a .zip is written as a folder"
     elif target.stat().st_size == 0 or _holds_bundle(target):
@@ -75,9 +75,14 @@ def refuse_foreign(target: Path) -> None:
 def _holds_bundle(target: Path) -> bool:
     try:
         with zipfile.ZipFile(target) as archive:
-            return RUN_FILE in archive.namelist()
+            return set(archive.namelist()) == set(FILES)
     except _ZIP_DAMAGE:
         return False
+
+
+def _is_bundle(names: set[str], folder: Path) -> bool:
+    """Nothing but a bundle's files, run.json among them."""
+    return RUN_FILE in names and names <= set(FILES) and all((folder / name).is_file() for name in names)
 
 
 def _is_zip_name(path: Path) -> bool:

@@ -125,7 +125,9 @@ def _is_alternative(pair: Any) -> bool:
     if not isinstance(pair, list) or len(pair) != 2:
         return False
     token, logp = pair
-    numeric = logp is None or (isinstance(logp, int | float) and not isinstance(logp, bool))
+    numeric = logp is None or (
+        isinstance(logp, int | float) and not isinstance(logp, bool) and abs(logp) < 1e300
+    )
     return isinstance(token, int) and not isinstance(token, bool) and numeric
 
 

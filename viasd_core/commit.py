@@ -4,8 +4,10 @@ retro-audit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
+from .errors import PairError
 from .methods.base import Run
 from .methods.judge import judged, row_facts
 from .methods.outcome import Judged, NewToken, Opinion, Outcome
@@ -92,6 +94,11 @@ class Committer:
             is_new = new is not None and position == new_position
             opinion = new.opinion if new is not None and is_new else judged.at(position)
             assert opinion is not None
+            if math.isnan(opinion.best_logp):
+                raise PairError(
+                    "the verifier's numbers are not finite: its weights are damaged or the dtype is too "
+                    "narrow; check the file or choose --dtype float32"
+                )
             if run.settings.strict and opinion.best != run.tokens[position]:
                 self._correct(done, position, opinion)
                 opinion = replace(opinion, logp=opinion.best_logp, rank=0)

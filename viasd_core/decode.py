@@ -57,7 +57,7 @@ class Loop:
     def __init__(
         self, parts: Parts, prompt_ids: Sequence[int], settings: Settings, live: LiveSettings
     ) -> None:
-        tokens = _checked_prompt(parts, prompt_ids)
+        tokens = checked_prompt(parts, prompt_ids)
         runner = parts.runner
         wanted = len(tokens) + settings.max_new_tokens
         limit = min(wanted, runner.n_ctx)
@@ -220,7 +220,8 @@ def choose_mask(parts: Parts, settings: Settings) -> LayerMask | None:
     return parts.masks.choose(settings.mask, settings.skip_ratio)
 
 
-def _checked_prompt(parts: Parts, prompt_ids: Sequence[int]) -> list[int]:
+def checked_prompt(parts: Parts, prompt_ids: Sequence[int]) -> list[int]:
+    """The ids a run really starts from: a start token stands in for an empty prompt. Raises PromptError."""
     tokens = [int(token) for token in prompt_ids]
     if not tokens and parts.bos_id is not None:
         tokens = [parts.bos_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -33,6 +34,9 @@ def fetch_hub(name: str, revision: str | None) -> tuple[Path, str]:
     from huggingface_hub import hf_hub_download, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    hub_log = logging.getLogger("huggingface_hub")
+    loud = hub_log.level
+    hub_log.setLevel(logging.ERROR)  # its retries are said once, in our own sentence
     try:
         config = Path(hf_hub_download(name, "config.json", revision=revision))
         check_family(json.loads(config.read_text("utf-8")).get("model_type"), name)
@@ -42,6 +46,8 @@ def fetch_hub(name: str, revision: str | None) -> tuple[Path, str]:
         raise SourceError(hub_failure(error, name, revision)) from error
     except json.JSONDecodeError as error:
         raise SourceError(f"the config.json of {name} is not valid JSON; choose another model") from error
+    finally:
+        hub_log.setLevel(loud)
     return folder, commit
 
 

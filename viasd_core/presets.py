@@ -103,7 +103,7 @@ def parse_drafter(given: object, base: Path | None = None) -> DrafterSpec:
             if given in DRAFTER_KEYS and given != "model"
             else {"kind": "model", "source": given}
         )
-    if not isinstance(given, Mapping) or given.get("kind") not in DRAFTER_KEYS:
+    if not isinstance(given, Mapping) or str(given.get("kind")) not in DRAFTER_KEYS:
         raise SettingsError(f"a drafter needs a kind, one of {', '.join(DRAFTER_KEYS)}; got {given!r}")
     kind: DrafterKind = given["kind"]
     refuse_unknown(given, DRAFTER_KEYS[kind] | {"kind"}, f"a {kind} drafter")
@@ -168,7 +168,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}; give the path of a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise SettingsError(f"{path} is not valid YAML{where}; correct it") from error

@@ -33,7 +33,8 @@ def logits_to_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    logits = logits / sampling.temperature
+    # Relative to the row's maximum, so that a tiny temperature gives 0 and -inf, never inf - inf.
+    logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         weakest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < weakest, -torch.inf)

@@ -10,12 +10,14 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 
-from .decode import choose_mask, generate
+from .decode import checked_prompt, choose_mask, generate
+from .errors import PromptError, SourceError
 from .live import LiveSettings
 from .pair import ModelPair
 from .parts import Parts, parts_of
-from .settings import Settings
+from .settings import Settings, is_text
 from .sources import public_identity
 from .trace import DEFINITIONS, SCHEMA, CycleEvent, Trace
 
@@ -26,11 +28,16 @@ def encode_prompt(pair: ModelPair, text: str, *, raw: bool = False) -> list[int]
     """Prompt ids: the verifier's chat template around `text`, or `text` as it is when raw or without a
     template.
     """
+    if not is_text(text):
+        raise PromptError("the prompt holds half a character (a lone surrogate); give valid UTF-8 text")
     tokenizer = pair.verifier.tokenizer
     if raw or not pair.preset.chat or not tokenizer.chat_template:
         return list(tokenizer(text).input_ids)
     message = [{"role": "user", "content": text}]
-    encoded: Any = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
+    try:
+        encoded: Any = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
+    except TemplateError as error:
+        raise SourceError(f"the verifier's chat template fails: {error}; use raw prompts (--raw)") from error
     return [int(token) for token in encoded["input_ids"]]
 
 
@@ -90,6 +97,7 @@ def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: 
     """run.json's content as far as it is known before the first cycle."""
     parts = parts_of(pair)
     mask = choose_mask(parts, settings)
+    prompt_ids = checked_prompt(parts, prompt_ids)
     return {
         "schema": SCHEMA,
         "run_id": str(uuid.uuid4()),
@@ -98,7 +106,7 @@ def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: 
         "preset": pair.name,
         "prompt": prompt,
         "prompt_tokens": len(prompt_ids),
-        "prompt_token_ids": list(prompt_ids),
+        "prompt_token_ids": prompt_ids,
         "models": {
             "verifier": public_identity(pair.verifier.identity),
             "drafter": drafter_identity(pair, settings),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -99,6 +98,7 @@ class Settings:
             _integer("debt_cap", self.debt_cap, 0, 100_000)
         strings = isinstance(self.stop, tuple) and all(isinstance(stop, str) for stop in self.stop)
         _require(strings, f"stop is {self.stop!r}; give a tuple of strings")
+        _require(all(map(is_text, self.stop)), "a stop string holds half a character (a lone surrogate)")
         _require(all(self.stop), "a stop string is empty; give at least one character")
         _require(isinstance(self.mask, str), f"mask is {self.mask!r}; give text, such as auto or a file name")
         if self.core_thresholds is not None:
@@ -161,6 +161,11 @@ class Settings:
         return self.debt_cap or None
 
 
+def is_text(value: str) -> bool:
+    """Whether a string can be written as UTF-8: no lone surrogates, as undecodable arguments bring them."""
+    return not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 def refuse_unused(method: str, given: set[str]) -> None:
     """Refuse options the method would ignore. `given` are Settings field names the user set explicitly.
 
@@ -215,7 +220,7 @@ def _integer(name: str, value: Any, low: int, high: int) -> None:
 def _number(
     name: str, value: Any, low: float, high: float, *, open_low: bool = False, open_high: bool = False
 ) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
     inside = (
         number
         and low <= value <= high

@@ -10,7 +10,7 @@ from ..errors import DataError
 from ..pair import ModelPair, load_pair
 from ..presets import load_preset
 from ..record import describe, encode_prompt
-from ..settings import METHOD_OPTIONS, Settings
+from ..settings import METHOD_OPTIONS, Settings, check_drafter
 from ..sources import public_identity
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
@@ -50,6 +50,8 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     pair = load_pair(
         preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device
     )
+    for method in request.methods:
+        check_drafter(method, pair.drafter.kind)
     lanes = [*engine_lanes(pair, settings), *baseline_lanes(pair, settings[BASE], request.baselines)]
     if request.tracing_cost:
         lanes.append(Lane(EngineRunner(UNTRACED, pair, settings["via-sd"].with_(trace=False)), None))

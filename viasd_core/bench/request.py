@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import DataError, SettingsError
 from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
+from .results import read_result
 
 BASE = "ar"  # every ratio is taken against plain decoding by the same engine
 BASELINES = ("hf", "hf-assisted", "hf-lookup")
@@ -51,7 +52,7 @@ class Request:
         if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
         _refuse_unused(self.methods, self.overrides)
-        _check_writable(self.out)
+        _check_writable(self.out, self.data)
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -82,12 +83,28 @@ def _refuse_unused(methods: Sequence[str], overrides: dict[str, Any]) -> None:
             )
 
 
-def _check_writable(out: Path) -> None:
-    """Find out before the measurement that its result cannot be kept."""
+def _check_writable(out: Path, data: Path) -> None:
+    """Find out before the measurement that its result cannot be kept, or would replace something else."""
     folder = out.parent
     if not folder.is_dir():
         raise DataError(f"--out {out}: the folder {folder} does not exist; make it or give another path")
     if out.is_dir() or not os.access(folder, os.W_OK):
         raise DataError(
             f"--out {out} cannot be written; give the path of a file in a folder you can write to"
+        )
+    if out.resolve() == data.resolve():
+        raise DataError(f"--out {out} is the file of prompts; give another path for the result")
+    if out.exists():
+        _check_result(out)
+
+
+def _check_result(out: Path) -> None:
+    """Only an older result may be replaced."""
+    try:
+        known = out.is_file() and (out.stat().st_size == 0 or read_result(out))
+    except DataError:
+        known = False
+    if not known:
+        raise DataError(
+            f"--out {out} is a file that is not a benchmark result; it is left alone, give another path"
         )

@@ -205,7 +205,7 @@ def read_result(path: Path) -> dict[str, Any]:
         result = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; give a file written by bench --out") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is not a JSON file ({error}); give a file written by bench --out") from error
     found = result.get("schema") if isinstance(result, dict) else None
     if found != SCHEMA:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PromptError, SettingsError
+from ..errors import PromptError, SettingsError, TraceError
 from ..settings import (
     BONUSES,
     COMMON_OPTIONS,
@@ -22,7 +24,7 @@ from ..settings import (
 )
 from ..terminal import printable
 from ..trace import CycleEvent, Trace
-from .main import INTERRUPTED, report
+from .main import BAD_INPUT, INTERRUPTED, report
 
 if TYPE_CHECKING:
     from ..presets import Preset
@@ -106,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     preset = load_preset(args.preset)
     settings = read_settings(args, preset)
     prompt = read_prompt(args)
-    if args.trace:
+    if args.trace is not None:
         _check_target(args.trace)
 
     from ..pair import load_pair
@@ -121,19 +123,32 @@ def run(args: argparse.Namespace) -> int:
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
     stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
     trace, status = Trace(), 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill keeps the trace as Ctrl-C does
     try:
         record(pair, prompt, settings, prompt_ids=prompt_ids, on_event=stream, trace=trace)
     except KeyboardInterrupt:
         status = INTERRUPTED
         report("interrupted; what was decoded so far is kept")
     finally:
-        if args.trace and trace.cycles:
-            trace.save(args.trace)
+        problem = _keep(trace, args.trace)
     if stream is not None:
         stream.close(trace)
-    if args.json:
-        print(json.dumps(as_json(trace, args.trace)))
+    if args.json and trace.cycles:
+        print(json.dumps(as_json(trace, None if problem else args.trace)))
+    if problem:
+        report(problem)
+        return BAD_INPUT
     return status
+
+
+def _keep(trace: Trace, path: str | None) -> str:
+    """Write the trace; what went wrong, so that the text can still be printed."""
+    try:
+        if path is not None and trace.cycles:
+            trace.save(path)
+    except TraceError as error:
+        return str(error)
+    return ""
 
 
 def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
@@ -174,7 +189,13 @@ def read_prompt(args: argparse.Namespace) -> str:
 def _check_target(path: str) -> None:
     from ..bundle import refuse_foreign
 
-    refuse_foreign(Path(path))
+    if not path:
+        raise TraceError("--trace is empty; give a folder or a name that ends in .zip")
+    target = Path(path).absolute()
+    refuse_foreign(target)
+    existing = next(parent for parent in target.parents if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise TraceError(f"--trace {path} cannot be written; choose a place in a folder you can write to")
 
 
 class _Printer:

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = build_parser().parse_args(arguments)
         status: int = args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status
     except ViasdError as error:
         report(str(error))
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         report(f"{place}{error.strerror or error}")
+        return BAD_INPUT
+    except (ValueError, OverflowError, RecursionError) as error:
+        # What a user wrote can fail in more ways than are told apart; a sentence serves better.
+        report(f"the input cannot be used ({type(error).__name__}): {error}"[:400])
         return BAD_INPUT
     except KeyboardInterrupt:
         report("interrupted before the command was done")

@@ -58,7 +58,7 @@ def random_mask(ratio: float, n_layers: int, seed: int) -> LayerMask:
 def parse_bits(text: str, n_layers: int) -> LayerMask:
     """An explicit 0/1 string. Raises MaskError."""
     if set(text) - {"0", "1"} or len(text) != n_layers:
-        raise MaskError(f"mask {text!r} does not fit: give {n_layers} characters 0 or 1, one a layer")
+        raise MaskError(f"a mask of {len(text)} bits does not fit; give {n_layers}, one a layer")
     if "1" not in text:
         raise MaskError("the mask keeps no layer; keep at least one")
     return LayerMask(text, f"bits:{text}")
@@ -70,16 +70,17 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MaskError(f"mask file {path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MaskError(f"mask file {path} cannot be read: {error}") from None
     if (
         not isinstance(content, dict)
         or content.get("schema") != SCHEMA
         or not isinstance(content.get("mask"), str)
+        or not isinstance(content.get("model"), dict)
     ):
-        raise MaskError(f"{path} is not a mask file: expected schema {SCHEMA!r} and a 'mask' of 0 and 1")
+        raise MaskError(f"{path} is not a mask file: expected schema {SCHEMA!r}, a model and a mask")
     if not fits(content, identity):
-        model = content.get("model") or {}
+        model = content["model"]
         raise MaskError(
             f"mask file {path} was made for {model.get('id', 'another model')} with {content.get('layers')} "
             f"layers, not for {identity.get('id')} with {identity.get('layers')}"
@@ -90,7 +91,7 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
 
 def fits(content: dict[str, Any], identity: dict[str, Any]) -> bool:
     """Whether a stored mask belongs to a model: same depth, and the same file hash or the same hub id."""
-    model = content.get("model") or {}
+    model = content["model"]
     same_file = model.get("sha256") is not None and model.get("sha256") == identity.get("sha256")
     same_id = identity.get("kind") == "hub" and model.get("id") == identity.get("id")
     return content.get("layers") == identity.get("layers") and (same_file or same_id)
