@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from viasd_core.trace import Trace
 
 TIMEOUT_MS = 60_000
+expect.set_options(timeout=TIMEOUT_MS)  # a loaded machine is slow, not wrong
 AT_REST = "!['queued', 'loading', 'running'].includes(shown.state)"
 CHROMIUM_FLAGS = [
     "--no-sandbox",
