@@ -27,7 +27,7 @@ def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
 
     def decode_job(job: Job, index: int) -> Iterator[Step]:
         from viasd_core.decode import generate
-        from viasd_core.record import describe, encode_prompt
+        from viasd_core.recording import describe, encode_prompt
 
         slot = table[index]
         knobs = slot.carrier.read()

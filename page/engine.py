@@ -223,7 +223,7 @@ class Engine:
             slot, run.slot = run.slot, None
             self._contexts.pop(run.id, None)
         if run.trace.run:
-            from viasd_core.record import finish
+            from viasd_core.recording import finish
 
             finish(run.trace, run.trace.run.pop("wall_s", 0.0))
         if slot is not None:

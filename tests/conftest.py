@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 
 import toys
+from page_driver import CHROMIUM_FLAGS
 from viasd_core.pair import ModelPair
 
 
@@ -41,3 +44,12 @@ def family(request: pytest.FixtureRequest) -> str:
 def toy_pair() -> Callable[..., ModelPair]:
     """The function `toys.toy_pair`, for tests that build several pairs."""
     return toys.toy_pair
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for every browser test of the process: Playwright runs only once in it."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()

@@ -25,7 +25,7 @@ from viasd_core.live import LiveSettings
 from viasd_core.masks import Pass
 from viasd_core.parts import Parts
 from viasd_core.probs import Noise, Sampling, logits_to_probs
-from viasd_core.record import finish
+from viasd_core.recording import finish
 from viasd_core.settings import Settings
 from viasd_core.slots import SlotCache
 from viasd_core.tiers import TierStack

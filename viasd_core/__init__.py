@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .live import LiveSettings
     from .pair import ModelPair, load_pair
     from .presets import Preset, load_preset
-    from .record import record
+    from .recording import record
     from .settings import Settings
     from .trace import CycleEvent, Trace
 
@@ -28,7 +28,7 @@ _HOME = {
     "generate": "decode",
     "load_pair": "pair",
     "load_preset": "presets",
-    "record": "record",
+    "record": "recording",
 }
 
 __all__ = [

@@ -62,7 +62,8 @@ def refuse_foreign(target: Path) -> None:
         names = set(os.listdir(target))
         if not _is_zip_name(target) and (not names or _is_bundle(names, target)):
             return
-        found = "a folder that holds something else than a trace" if names else "a folder"
+        strangers = sorted(names - set(FILES)) or ["something else than a trace"]
+        found = f"a folder that holds {strangers[0]}" if names else "a folder"
     elif not _is_zip_name(target):
         found = "a file, and a trace that is not a .zip is written as a folder"
     elif target.stat().st_size == 0 or _holds_bundle(target):

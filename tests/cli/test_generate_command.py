@@ -7,6 +7,7 @@ import os
 import signal
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def test_the_last_line_is_one_object_with_every_promised_number(
     promised = (
         "text token_ids prompt_tokens new_tokens finish_reason method settings cycles draft_forwards "
         "slim_forwards full_forwards settle_forwards escalating_cycles counts repair examined "
-        "rejection_rate region_c_share escalation_rate mean_committed r_eff mixture audit phases_ms wall_s ttft_s tokens_per_s trace"
+        "rejection_rate region_c_share escalation_rate mean_committed r_eff mixture audit phases_ms "
+        "wall_s ttft_s tokens_per_s trace"
     )
     assert set(promised.split()) <= set(found)
     assert sum(found["counts"].values()) == found["new_tokens"] == len(found["token_ids"])
@@ -83,16 +85,15 @@ def test_a_trace_that_cannot_be_kept_does_not_cost_the_text(
 def test_a_polite_kill_keeps_what_was_decoded(
     generate: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from viasd_core import record
-
-    plain = record.collect
+    recording = import_module("viasd_core.recording")
+    plain = recording.collect
 
     def killed(trace: Any, events: Any, started: float, on_event: Any) -> None:
         plain(trace, iter([next(events), next(events)]), started, on_event)
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(record, "collect", killed)
+    monkeypatch.setattr(recording, "collect", killed)
     try:
         assert generate("--method", "ar", "--quiet", "--trace", str(tmp_path / "t.zip")) == 130
     finally:

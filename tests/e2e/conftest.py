@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext
 
 from page.examples import Example
 from page.limits import Limits
 from page.server import Page
-from page_driver import CHROMIUM_FLAGS, Tab
+from page_driver import Tab
 from page_toys import HOSTILE, endless_pair, hostile_trace, serving, until
 from sample_traces import via_sd_trace
 
 IDLE_S = 30.0
 Served = tuple[Page, str]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from oracle.models import DRAFTERS, VARIANTS, pair, prompt
 from oracle.test_rows import random_settings, turn_a_knob
 from viasd_core.live import LiveSettings
-from viasd_core.record import record
+from viasd_core.recording import record
 from viasd_core.trace import CycleEvent
 from viasd_core.trace_check import check
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 import sample_traces
 import toys
-from viasd_core.record import encode_prompt, record
+from viasd_core.recording import encode_prompt, record
 from viasd_core.settings import Settings
 from viasd_core.trace import CycleEvent, EventRow, Trace
 from viewer_site import Site

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import DataError
 from ..pair import ModelPair, load_pair
 from ..presets import load_preset
-from ..record import describe, encode_prompt
+from ..recording import describe, encode_prompt
 from ..settings import METHOD_OPTIONS, Settings, check_drafter
 from ..sources import public_identity
 from .baselines import baseline_settings, hf_runner
@@ -18,8 +18,8 @@ from .gamma import CANDIDATES, search_gamma
 from .layouts import BenchItem
 from .measure import BenchPrompt, Runner, measure, warm_up
 from .provenance import file_facts, provenance
-from .request import BASE, Request
-from .results import UNTRACED, document, prompt_entry, write_result
+from .request import Request
+from .results import BASE, UNTRACED, document, prompt_entry, write_result
 from .runners import EngineRunner, method_settings
 
 Say = Callable[[str], None]

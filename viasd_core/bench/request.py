@@ -10,9 +10,8 @@ from typing import Any
 
 from ..errors import DataError, SettingsError
 from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
-from .results import read_result
+from .results import BASE, read_result
 
-BASE = "ar"  # every ratio is taken against plain decoding by the same engine
 BASELINES = ("hf", "hf-assisted", "hf-lookup")
 
 

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         _check_target(args.trace)
 
     from ..pair import load_pair
-    from ..record import encode_prompt, record
+    from ..recording import encode_prompt, record
 
     if args.drafter is not None and settings.method == "ar":
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")

@@ -58,7 +58,7 @@ def random_mask(ratio: float, n_layers: int, seed: int) -> LayerMask:
 def parse_bits(text: str, n_layers: int) -> LayerMask:
     """An explicit 0/1 string. Raises MaskError."""
     if set(text) - {"0", "1"} or len(text) != n_layers:
-        raise MaskError(f"a mask of {len(text)} bits does not fit; give {n_layers}, one a layer")
+        raise MaskError(f"the mask has {len(text)}; give {n_layers} characters 0 or 1, one a layer")
     if "1" not in text:
         raise MaskError("the mask keeps no layer; keep at least one")
     return LayerMask(text, f"bits:{text}")
@@ -91,7 +91,7 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
 
 def fits(content: dict[str, Any], identity: dict[str, Any]) -> bool:
     """Whether a stored mask belongs to a model: same depth, and the same file hash or the same hub id."""
-    model = content["model"]
+    model = content.get("model", {})
     same_file = model.get("sha256") is not None and model.get("sha256") == identity.get("sha256")
     same_id = identity.get("kind") == "hub" and model.get("id") == identity.get("id")
     return content.get("layers") == identity.get("layers") and (same_file or same_id)

@@ -120,7 +120,7 @@ function layoutOf({look, changes, last, title, extra}) {
     uirevision: "keep",
     barmode: extra.barmode,
     bargap: extra.bargap,
-    xaxis: {...axis, title: {text: "cycle"}, rangemode: "tozero", range: last < 8 ? [-0.5, 8.5] : undefined},
+    xaxis: {...axis, title: {text: "cycle"}, rangemode: "tozero", ...(last < 8 ? {range: [-0.5, 8.5]} : {autorange: true})},
     yaxis: {...axis, ...extra.yaxis},
     shapes: knobs,
     annotations: changes.slice(-6).map((row) => ({

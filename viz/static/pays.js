@@ -63,16 +63,17 @@ function fullForwardTime(store, until) {
 
 function threeTiers(store, summary, until, draft, tQ, plain) {
   const tSlim = summary.phases_us.slim / summary.slim_forwards;
+  const slim = tSlim * share(summary.slim_forwards, summary.cycles); // an empty draft asks no slim verifier
   const rho = share(summary.full_forwards + summary.settle_forwards, summary.cycles);
-  const via = {name: "three tiers, this run", us: (draft + tSlim + rho * tQ) / summary.mean_committed, measured: true};
+  const via = {name: "three tiers, this run", us: (draft + slim + rho * tQ) / summary.mean_committed, measured: true};
   const chances = keepChances(store, until);
   const judged = chances.length;
   if (!judged) return {rows: [via, plain], unknown: "No drafted token has been judged by the full verifier yet, so two tiers cannot be estimated."};
   const chance = mean(chances);
-  const drafted = share(summary.drafted, summary.cycles);
-  const mSd = expectedRun(chance, drafted);
+  const seen = store.cycles.filter((row) => row.cycle <= until);
+  const mSd = mean(seen.map((row) => expectedRun(chance, row.drafted)));
   const two = {name: "two tiers, estimate", us: (draft + tQ) / mSd, measured: false};
-  const limit = ((draft + tQ) * summary.mean_committed / mSd - draft - tSlim) / tQ;
+  const limit = ((draft + tQ) * summary.mean_committed / mSd - draft - slim) / tQ;
   const facts = {tQ, tSlim, draft, rho, mVia: summary.mean_committed, mSd, chance, judged, limit};
   return {rows: [via, two, plain], facts, ...verdictThree(via.us, two.us, facts)};
 }
