@@ -76,7 +76,7 @@ export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value).replace("-", "−");
   const size = Math.abs(value);
-  const text = size >= 1e5 || size < 1e-4 ? value.toExponential(1) : value.toFixed(decimals(size, digits));
+  const text = size >= 1e7 || size < 1e-4 ? value.toExponential(1) : value.toFixed(decimals(size, digits));
   return text.replace("-", "−");
 }
 
