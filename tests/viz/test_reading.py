@@ -26,11 +26,14 @@ def test_the_card_stays_inside_the_window(open_page: Callable[..., Page], show: 
     page = open_page(width=420, height=500)
     show(page, sample_traces.via_sd_trace())
     token(page, 9).hover()
-    box = page.locator(".card").bounding_box()
-    assert box is not None
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= 420
-    assert box["y"] >= 0
+    expect(page.locator(".card")).to_be_visible()
+    page.wait_for_function(
+        """() => {
+            const box = document.querySelector(".card").getBoundingClientRect();
+            return box.width > 0 && box.left >= 0 && box.right <= 420 && box.top >= 0;
+        }"""
+    )
+    assert page.locator(".card").inner_text() != ""
 
 
 def test_clicking_a_token_pins_it_with_its_cycle(via_sd: Page) -> None:
