@@ -128,7 +128,7 @@ class TableRunner:
     def __post_init__(self) -> None:
         self.vocab_size = self.full.vocab
 
-    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache:
+    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
         return SlotCache(layers, 1, 1, capacity, torch.float64, self.device)
 
     def read_bytes(self, layers: Sequence[int]) -> int:

@@ -70,6 +70,7 @@ class Loop:
             slim=self.mask.layers if self.mask else None,
             slim_kv=settings.slim_kv,
             nested=parts.nested,
+            taps=parts.taps,
         )
         drafter = None
         if parts.drafter is not None and settings.method != "ar":

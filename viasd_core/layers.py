@@ -30,7 +30,7 @@ class Runner(Protocol):
     dtype: torch.dtype
     bucketed: bool
 
-    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache: ...
+    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache: ...
 
     def forward(
         self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
@@ -64,6 +64,7 @@ class BlockRunner:
         self.device: torch.device = self.head.weight.device
         self.dtype: torch.dtype = self.head.weight.dtype
         self.bucketed = self.device.type == "cuda" if bucketed is None else bucketed
+        self.hidden_size = int(config.hidden_size)
         self.kv_heads = int(config.num_key_value_heads)
         self.head_dim = int(
             getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -74,8 +75,18 @@ class BlockRunner:
         names = inspect.signature(type(self.body.layers[0]).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
 
-    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache:
-        return SlotCache(layers, self.kv_heads, self.head_dim, capacity, self.dtype, self.device)
+    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
+        """Slots for `layers`; the hidden states behind layers `taps` are kept as features."""
+        return SlotCache(
+            layers,
+            self.kv_heads,
+            self.head_dim,
+            capacity,
+            self.dtype,
+            self.device,
+            taps=taps,
+            hidden_size=self.hidden_size,
+        )
 
     def forward(
         self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
@@ -89,6 +100,7 @@ class BlockRunner:
         positions = plan.positions[None]
         rotary = self.body.rotary_emb(hidden, position_ids=positions)
         visible = {window: self._mask(plan, window) for window in set(self.windows)}
+        features = dict.fromkeys(slots.taps, hidden[0])
         for layer in layers:
             hidden = self.body.layers[layer](
                 hidden,
@@ -98,6 +110,10 @@ class BlockRunner:
                 use_cache=True,
                 **{self.cache_name: slots},
             )
+            # A skipped layer passes its input on, so a tap holds what the last layer before it gave.
+            features.update((tap, hidden[0]) for tap in slots.taps if layer <= tap)
+        if slots.taps:
+            slots.keep(list(features.values()))
         if logit_rows == 0:
             return None
         wanted = self.body.norm(hidden[:, rows - logit_rows : rows])
@@ -106,12 +122,14 @@ class BlockRunner:
     def _mask(self, plan: Pass, window: int | None) -> Tensor | None:
         """[1, 1, rows, end]: bool for SDPA, additive for eager (which adds a bool as 0 or 1)."""
         visible = plan.visible if window is None else plan.within(window)
-        if visible is None:
-            return None
-        if self.additive:
-            lowest = torch.finfo(self.dtype).min
-            return torch.zeros_like(visible, dtype=self.dtype).masked_fill(~visible, lowest)[None, None]
-        return visible[None, None]
+        return None if visible is None else self.as_attention_mask(visible[None, None])
+
+    def as_attention_mask(self, visible: Tensor) -> Tensor:
+        """Marks [batch, 1, rows, end] as the blocks take them."""
+        if not self.additive:
+            return visible
+        lowest = torch.finfo(self.dtype).min
+        return torch.zeros_like(visible, dtype=self.dtype).masked_fill(~visible, lowest)
 
     def read_bytes(self, layers: Sequence[int]) -> int:
         """See `Runner.read_bytes`."""

@@ -32,6 +32,7 @@ class Parts:
     drafter: Callable[[Verifier, int], Drafter] | None = None
     nested: tuple[int, ...] | None = None  # layers of a drafter that drafts in the verifier's own slots
     bos_id: int | None = None
+    taps: tuple[int, ...] = ()  # verifier layers whose hidden states the drafter reads
 
 
 def parts_of(pair: ModelPair) -> Parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ from .transfer import to_device
 
 class SlotCache:
     """Keys and values of chosen layers, [1, kv_heads, capacity + 1, head_dim] each; slot 0 is scratch.
+
+    For drafters that are fed the verifier's features, the hidden states behind the `taps` layers lie beside
+    them, [capacity + 1, taps, H], and move with their rows.
 
     Handed to Hugging Face blocks as their cache: `update` is all they call when positions and visibility are
     explicit. `begin(plan)` says where the coming forward writes.
@@ -27,11 +30,18 @@ class SlotCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        taps: Sequence[int] = (),
+        hidden_size: int = 0,
     ) -> None:
         shape = (1, kv_heads, capacity + 1, head_dim)
         self.capacity = capacity
         self.keys = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
         self.values = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
+        self.taps = tuple(taps)
+        self.features = torch.zeros(
+            capacity + 1 if taps else 0, len(self.taps), hidden_size, dtype=dtype, device=device
+        )
         self._plan: Pass | None = None
 
     def begin(self, plan: Pass) -> None:
@@ -54,6 +64,11 @@ class SlotCache:
         values.index_copy_(2, plan.slots, value)
         return keys[:, :, : plan.end], values[:, :, : plan.end]
 
+    def keep(self, hidden: Sequence[Tensor]) -> None:
+        """Write the rows' hidden states [rows, H] behind each tapped layer."""
+        assert self._plan is not None
+        self.features[self._plan.slots] = torch.stack(tuple(hidden), dim=1)
+
     def compact(self, rows: list[int], start: int) -> None:
         """Move rows (not slots) to start, start+1, ...: makes the accepted path of a tree contiguous."""
         for tensors in (self.keys, self.values):
@@ -61,3 +76,6 @@ class SlotCache:
                 source = to_device([row + 1 for row in rows], tensor.device)
                 # Source and destination may overlap: indexing copies before the assignment writes.
                 tensor[:, :, start + 1 : start + 1 + len(rows)] = tensor[:, :, source]
+        if self.taps:
+            source = to_device([row + 1 for row in rows], self.features.device)
+            self.features[start + 1 : start + 1 + len(rows)] = self.features[source]

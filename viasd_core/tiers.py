@@ -27,13 +27,15 @@ class TierStack:
     out, and comes back when the stronger tier's mask allows it again.
     """
 
-    def __init__(self, runner: Runner, layers: Sequence[Sequence[int]], capacity: int) -> None:
-        self.runner = runner
+    def __init__(
+        self, runner: Runner, layers: Sequence[Sequence[int]], capacity: int, taps: Sequence[int] = ()
+    ) -> None:
+        self.runner, self.taps = runner, tuple(taps)
         self.capacity = capacity
         self.rows = [0] * len(layers)
         self._wanted = [tuple(tier) for tier in layers]
         self.layers = self._nested()
-        self.slots = runner.new_slots(capacity, self.layers[0])
+        self.slots = runner.new_slots(capacity, self.layers[0], self.taps)
 
     def _nested(self) -> list[tuple[int, ...]]:
         allowed = set(self._wanted[0])
@@ -98,6 +100,6 @@ class TierStack:
         self._wanted[tier] = tuple(layers)
         self.layers = self._nested()
         if tier == 0:
-            self.slots = self.runner.new_slots(self.capacity, self.layers[0])
+            self.slots = self.runner.new_slots(self.capacity, self.layers[0], self.taps)
         floor = self.rows[tier - 1] if tier else 0
         self.rows[tier:] = [min(rows, floor) for rows in self.rows[tier:]]

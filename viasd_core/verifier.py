@@ -22,6 +22,7 @@ FULL = 0
 class Verifier:
     """q over `capacity` KV slots; `slim` are the layers q' keeps (None: no slim tier), `nested` a drafter's.
 
+    `taps` are layers whose hidden states are kept for a drafter that reads features.
     Watermarks: rows below `n_q` were written by q in every layer, rows below `n_s` by q or q'.
     """
 
@@ -33,6 +34,7 @@ class Verifier:
         slim: Sequence[int] | None = None,
         slim_kv: str = "shared",
         nested: Sequence[int] | None = None,
+        taps: Sequence[int] = (),
     ) -> None:
         self.runner = runner
         own = slim is not None and slim_kv == "own"
@@ -41,8 +43,10 @@ class Verifier:
             tiers.append(slim)
         if nested is not None:
             tiers.append(nested)
-        self.stack = TierStack(runner, tiers, capacity)
-        self.slim_stack = TierStack(runner, [slim], capacity) if own and slim is not None else self.stack
+        self.stack = TierStack(runner, tiers, capacity, taps)
+        self.slim_stack = self.stack
+        if own and slim is not None:
+            self.slim_stack = TierStack(runner, [slim], capacity, taps)
         self.slim_tier = 0 if own else 1
         self.nested_tier = len(tiers) - 1
 
@@ -78,6 +82,15 @@ class Verifier:
         """q over its debt alone (rows n_q..T-2): logits that judge every committed token it had not seen."""
         ids = self._ids(committed[self.n_q : -1], None)
         return self.stack.run(FULL, ids, logit_rows=ids.shape[0])
+
+    def features(self, start: int, end: int) -> Tensor:
+        """Hidden states [end - start, taps, H] behind the tapped layers of rows start..end-1.
+
+        Rows below `n_q` are q's own; rows above, up to `n_s`, are provisional, from q'.
+        """
+        own = self.stack.slots.features[start + 1 : min(end, self.n_q) + 1]
+        provisional = self.slim_stack.slots.features[max(start, self.n_q) + 1 : end + 1]
+        return torch.cat([own, provisional])
 
     def rewind(self, length: int) -> None:
         """No tier holds a row at or above `length`."""

@@ -100,7 +100,7 @@ class ScriptedRunner:
         self.device, self.dtype, self.bucketed = torch.device("cpu"), torch.float64, False
         self.forwards: list[tuple[int, int]] = []  # (layers, rows) of every forward
 
-    def new_slots(self, capacity: int, layers: Sequence[int]) -> SlotCache:
+    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
         return SlotCache(layers, 1, 1, capacity, self.dtype, self.device)
 
     def forward(

@@ -100,6 +100,18 @@ def turns(record: Record, place: str) -> BenchItem:
     )
 
 
+def instructions(record: Record, place: str) -> BenchItem:
+    """Instruction sets (Alpaca, GPTeacher, self-instruct): the instruction, then its input where there is one."""
+    given = record.get("input", "")
+    if record.get("instances"):
+        given = record["instances"][0].get("input", "")
+    return BenchItem(
+        id=str(record.get("id", place)),
+        prompt="\n\n".join(part for part in (_text(record["instruction"]), _text(given)) if part.strip()),
+        task="instructions",
+    )
+
+
 def livecodebench(record: Record, place: str) -> BenchItem:
     """Only the public cases are read: the private ones are a compressed pickle, which is code."""
     starter = record.get("starter_code") or ""
@@ -236,6 +248,7 @@ LAYOUTS = (
     Layout(("xsum",), (("document", "summary"),), xsum),
     Layout(("cnn-dailymail",), (("article", "highlights"),), cnn_dailymail),
     Layout(("wmt",), (("translation",),), wmt),
+    Layout(("instructions",), (("instruction", "input"), ("instruction", "instances")), instructions),
     Layout(("prompts",), (("prompt",),), plain),
 )
 

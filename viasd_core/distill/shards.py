@@ -1,0 +1,135 @@
+"""Answers on disk: one safetensors file a shard, written whole or not at all, so that any of them can be trusted.
+
+A folder of shards belongs to one plan (verifier, prompts, sampling); another plan is refused, not mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import DataError
+from .answers import Answer
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """`count` answers end to end. `starts` [count + 1] are their first ids; features have one row an id, the
+    last id of an answer (which the verifier never ran) zeros.
+    """
+
+    index: Tensor  # [count] the prompts' indices
+    starts: Tensor  # [count + 1]
+    prompt_tokens: Tensor  # [count]
+    ids: Tensor  # [tokens]
+    features: Tensor  # [tokens, taps, H]
+    final: Tensor  # [tokens, H]
+
+    def __len__(self) -> int:
+        return self.index.shape[0]
+
+    def answer(self, place: int) -> Answer:
+        """The answer at `place` of this shard."""
+        first, behind = int(self.starts[place]), int(self.starts[place + 1])
+        return Answer(
+            int(self.index[place]),
+            tuple(self.ids[first:behind].tolist()),
+            int(self.prompt_tokens[place]),
+            self.features[first : behind - 1],
+            self.final[first : behind - 1],
+        )
+
+
+class ShardFolder:
+    """The shards under `folder`. Raises DataError when they were made for another plan."""
+
+    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / PLAN
+        if not path.exists():
+            _write(path, lambda place: place.write_text(json.dumps(plan, indent=1) + "\n", "utf-8"))
+        kept = json.loads(path.read_text("utf-8"))
+        different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
+        if different:
+            raise DataError(
+                f"{folder} holds answers made with another {', '.join(different)}; choose another --out, or the "
+                "same prompts and settings"
+            )
+
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.glob("shard-*.safetensors"))
+
+    def summary(self) -> dict[int, int]:
+        """New tokens of every answered prompt, by its index. Damaged shards are set aside and counted as
+        missing."""
+        found: dict[int, int] = {}
+        for path in self.paths():
+            try:
+                with safe_open(path, "pt") as file:
+                    index, starts = file.get_tensor("index"), file.get_tensor("starts")
+                    new = starts.diff() - file.get_tensor("prompt_tokens")
+            except (SafetensorError, OSError):
+                path.rename(path.with_suffix(".damaged"))
+                continue
+            found.update(zip(index.tolist(), new.tolist(), strict=True))
+        return found
+
+    def write(self, name: str, answers: Sequence[Answer]) -> None:
+        """One shard `shard-{name}` of at least one answer. Raises OSError on a full disk; nothing half stays."""
+        lengths = [len(answer.ids) for answer in answers]
+        starts = torch.tensor([0, *lengths]).cumsum(0)
+        tensors = {
+            "index": torch.tensor([answer.index for answer in answers]),
+            "starts": starts,
+            "prompt_tokens": torch.tensor([answer.prompt_tokens for answer in answers]),
+            "ids": torch.tensor([token for answer in answers for token in answer.ids], dtype=torch.int32),
+            "features": torch.cat([_one_row_more(answer.features) for answer in answers]),
+            "final": torch.cat([_one_row_more(answer.final) for answer in answers]),
+        }
+        _write(self.folder / f"shard-{name}.safetensors", lambda place: save_file(tensors, place))
+
+
+def read_shard(path: Path) -> Shard:
+    """A shard, its tensors mapped from the file rather than read at once."""
+    with safe_open(path, "pt") as file:
+        return Shard(**{name: file.get_tensor(name) for name in Shard.__dataclass_fields__})
+
+
+def _one_row_more(rows: Tensor) -> Tensor:
+    return torch.cat([rows, torch.zeros_like(rows[:1])])
+
+
+def _write(path: Path, write: Any) -> None:
+    """Write beside the target and rename, so that a kill leaves the old state or the new one."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        write(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def batches(answers: Iterator[Answer], tokens: int) -> Iterator[list[Answer]]:
+    """Group answers into lists of at least `tokens` ids; the last may be smaller."""
+    held: list[Answer] = []
+    size = 0
+    for answer in answers:
+        held.append(answer)
+        size += len(answer.ids)
+        if size >= tokens:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
