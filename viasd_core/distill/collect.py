@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from os.path import commonprefix
 from dataclasses import asdict, dataclass
 
 from ..layers import BlockRunner
@@ -59,7 +60,8 @@ def collect(
     progress(have)
     if have >= share:
         return have
-    lanes = LaneRunner(runner, plan.taps, plan.lanes, plan.longest_prompt + plan.max_new_tokens)
+    prefix = commonprefix([prompt.ids[:-1] for prompt in prompts])
+    lanes = LaneRunner(runner, plan.taps, plan.lanes, plan.longest_prompt + plan.max_new_tokens, prefix)
     answering = Answering(
         lanes,
         lanes=plan.lanes,

@@ -16,14 +16,14 @@ from ..layers import BlockRunner
 
 
 class LaneSlots:
-    """Keys and values [lanes, kv_heads, capacity, head_dim] of every layer.
+    """Keys and values [lanes + 1, kv_heads, capacity, head_dim] of every layer; steps leave the last lane out.
 
     Handed to Hugging Face blocks as their cache. `aim_at_lane` makes the coming forward write rows
-    0..rows-1 of one lane; `aim_at_rows` makes it write one row in every lane.
+    start..end-1 of one lane; `aim_at_rows` makes it write one row in every lane.
     """
 
     def __init__(self, runner: BlockRunner, lanes: int, capacity: int) -> None:
-        shape = (lanes, runner.kv_heads, capacity, runner.head_dim)
+        shape = (lanes + 1, runner.kv_heads, capacity, runner.head_dim)
         place: dict[str, Any] = {"dtype": runner.dtype, "device": runner.device}
         self.capacity = capacity
         self._lanes = torch.arange(lanes, device=runner.device)
@@ -31,10 +31,15 @@ class LaneSlots:
         self._values = [torch.zeros(shape, **place) for _ in range(runner.n_layers)]
         self._lane: int | None = None
         self._rows = self._lanes
-        self._end = 0
+        self._start = self._end = 0
 
-    def aim_at_lane(self, lane: int, rows: int) -> None:
-        self._lane, self._end = lane, rows
+    def copy(self, source: int, lane: int, rows: int) -> None:
+        """Give `lane` the first `rows` rows of lane `source`."""
+        for tensor in (*self._keys, *self._values):
+            tensor[lane, :, :rows] = tensor[source, :, :rows]
+
+    def aim_at_lane(self, lane: int, start: int, end: int) -> None:
+        self._lane, self._start, self._end = lane, start, end
 
     def aim_at_rows(self, rows: Tensor, end: int) -> None:
         """rows [lanes]: where each lane writes; keys below `end` are exposed."""
@@ -44,26 +49,48 @@ class LaneSlots:
         keys, values, end = self._keys[layer], self._values[layer], self._end
         if self._lane is not None:
             lane = slice(self._lane, self._lane + 1)
-            keys[lane, :, :end], values[lane, :, :end] = key, value
+            keys[lane, :, self._start : end], values[lane, :, self._start : end] = key, value
             return keys[lane, :, :end], values[lane, :, :end]
-        keys[self._lanes, :, self._rows] = key[:, :, 0]
-        values[self._lanes, :, self._rows] = value[:, :, 0]
-        return keys[:, :, :end], values[:, :, :end]
+        lanes = self._lanes
+        keys[lanes, :, self._rows] = key[:, :, 0]
+        values[lanes, :, self._rows] = value[:, :, 0]
+        return keys[: len(lanes), :, :end], values[: len(lanes), :, :end]
 
 
 class LaneRunner:
-    """Batched forwards through all blocks of the verifier. `taps` are layers whose outputs are features."""
+    """Batched forwards through all blocks of the verifier. `taps` are layers whose outputs are features.
 
-    def __init__(self, runner: BlockRunner, taps: Sequence[int], lanes: int, capacity: int) -> None:
+    `prefix` ids open every prompt (a chat template's system message): they are run once, in a lane of
+    their own behind the others, and copied.
+    """
+
+    def __init__(
+        self, runner: BlockRunner, taps: Sequence[int], lanes: int, capacity: int, prefix: Sequence[int] = ()
+    ) -> None:
         self.runner, self.taps = runner, tuple(taps)
+        self.prefix, self._prefix_lane = tuple(prefix), lanes
+        self.lanes = lanes
         self.slots = LaneSlots(runner, lanes, capacity)
+        tokens = torch.tensor(self.prefix, dtype=torch.long, device=runner.device)
+        with torch.inference_mode():
+            self._prefix_rows = self._chain(lanes, tokens, 0) if self.prefix else None
 
     def fill(self, lane: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """A prompt [n] into one lane. Returns features [n, taps, H] and final hidden states [n, H]."""
-        rows = torch.arange(tokens.shape[0], device=tokens.device)
-        self.slots.aim_at_lane(lane, tokens.shape[0])
-        visible = rows[None, :] <= rows[:, None]
-        features, final = self._blocks(tokens[None], rows[None], visible[None, None], rows[None, None, None])
+        if self._prefix_rows is None:
+            return self._chain(lane, tokens, 0)
+        start = len(self.prefix)
+        self.slots.copy(self._prefix_lane, lane, start)
+        features, final = self._chain(lane, tokens[start:], start)
+        return torch.cat([self._prefix_rows[0], features]), torch.cat([self._prefix_rows[1], final])
+
+    def _chain(self, lane: int, tokens: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        end = start + tokens.shape[0]
+        keys = torch.arange(end, device=tokens.device)
+        rows = keys[start:]
+        self.slots.aim_at_lane(lane, start, end)
+        visible = keys[None, :] <= rows[:, None]
+        features, final = self._blocks(tokens[None], rows[None], visible[None, None], keys[None, None, None])
         return features[0], final[0]
 
     def step(self, tokens: Tensor, lengths: Tensor, end: int) -> tuple[Tensor, Tensor]:
