@@ -6,6 +6,7 @@ from typing import Any
 
 from viasd_core import cells
 from viasd_core.bundle_format import RUN_FILE
+from viasd_core.settings import MAX_GAMMA
 from viasd_core.tables import TABLES, Column, Table
 from viasd_core.trace import (
     DEFINITIONS,
@@ -17,6 +18,7 @@ from viasd_core.trace import (
     SOURCES,
     VERDICTS,
 )
+from viasd_core.trace_positions import ACCEPTED, DEFINITION, DRAFTED
 
 from .wire import row_defaults
 
@@ -53,6 +55,12 @@ def schema() -> dict[str, Any]:
         "phases": PHASES,
         "eventTypes": EVENT_TYPES,
         "definitions": DEFINITIONS,
+        "positions": {
+            "definition": DEFINITION,
+            "accepted": ACCEPTED,
+            "drafted": DRAFTED,
+            "most": MAX_GAMMA,
+        },
         "maxRows": MAX_ROWS,
         "maxZipBytes": MAX_ZIP_BYTES,
         "maxBytes": MAX_BYTES,

@@ -15,6 +15,7 @@ import { Numbers } from "./numbers.js";
 import { Charts } from "./charts.js";
 import { FilesMenu } from "./files_menu.js";
 import { Status, stateOf } from "./status.js";
+import { DrafterCheck } from "./drafter_check.js";
 import { bundleFiles, bundleZip } from "./bundle.js";
 import { TIERS } from "./words.js";
 import { h } from "./dom.js";
@@ -43,6 +44,7 @@ function build(app, props) {
   const tokens = new TokenView(app);
   const views = {
     status: new Status(app),
+    check: new DrafterCheck(app),
     player,
     strip: new Strip(app, player),
     transport: new Transport(app, player),
@@ -61,11 +63,12 @@ function build(app, props) {
 }
 
 function place(app, views) {
+  views.status.node.append(views.check.agreement);
   const head = h("header.head", {}, views.status.node, views.files.node);
   const scrub = h("div.scrub", {}, views.strip.node, views.transport.node);
   const detail = h("div.detail", {}, views.inspector.node, views.cycle.node);
   const tabs = figureTabs(views);
-  app.root.replaceChildren(head, views.status.error, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.card.node);
+  app.root.replaceChildren(head, views.status.error, views.check.warning, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.card.node);
 }
 
 // Two panels side by side; behind tabs where there is no room for both.

@@ -4,6 +4,7 @@ import { fill, h, isNumber, number, percent, ratio, setText } from "./dom.js";
 import { emptySlim, selfChecks, summarise } from "./summary.js";
 import { breakEven } from "./pays.js";
 import { phaseBar } from "./cycle.js";
+import { acceptanceByPosition, PositionTable } from "./positions.js";
 import { Pace } from "./pace.js";
 
 const LIVE_MS = 250;
@@ -16,11 +17,12 @@ export class Numbers {
     this.pace = new Pace(LIVE_MS, () => this.draw());
     this.tiles = h("div.tiles", {});
     this.mixture = h("div.block", {});
+    this.positions = new PositionTable();
     this.phases = h("div.block", {});
     this.pays = h("div.block.pays", {});
     this.checks = h("p.checks", {});
     this.warning = h("p.warning", {hidden: true});
-    this.node = h("section.numbers", {"aria-label": "Numbers of the run"}, this.warning, this.mixture, this.phases, this.pays, this.checks);
+    this.node = h("section.numbers", {"aria-label": "Numbers of the run"}, this.warning, this.mixture, this.positions.node, this.phases, this.pays, this.checks);
   }
 
   sync(changes) {
@@ -34,6 +36,7 @@ export class Numbers {
     const summary = summarise(app.store, app.until);
     fill(this.tiles, tiles(app, summary));
     fill(this.mixture, mixtureBlock(summary));
+    this.positions.show(acceptanceByPosition(app.store, app.until), app.store.run.method);
     fill(this.phases, h("h4", {title: "measured time of all cycles shown"}, "Where the time goes"), phaseBar(summary.phases_us));
     fill(this.pays, paysBlock(breakEven(app.store, summary, app.until)));
     this.drawChecks(summary);
