@@ -23,7 +23,7 @@ export class DrafterCheck {
   constructor(app) {
     this.app = app;
     this.agreement = h("span.run-words.drafter-agreement", {title: HINT});
-    this.warning = h("p.warning.drafter-warning", {role: "status"});
+    this.warning = h("p.drafter-warning", {role: "status"});
   }
 
   sync(changes) {
