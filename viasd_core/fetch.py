@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .errors import SourceError
-from .families import check_family
+from .families import check_drafter_or_family
 from .gguf_files import cache_failure
 from .loading import first_line
 from .paths import cache_root
@@ -39,13 +39,11 @@ def fetch_hub(name: str, revision: str | None) -> tuple[Path, str]:
     hub_log.setLevel(logging.ERROR)  # its retries are said once, in our own sentence
     try:
         config = Path(hf_hub_download(name, "config.json", revision=revision))
-        check_family(json.loads(config.read_text("utf-8")).get("model_type"), name)
+        check_drafter_or_family(read_config(config.parent), name)
         commit = config.parent.name  # the rest comes from the same commit, even if the branch moves meanwhile
         folder = Path(snapshot_download(name, revision=commit, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise SourceError(hub_failure(error, name, revision)) from error
-    except json.JSONDecodeError as error:
-        raise SourceError(f"the config.json of {name} is not valid JSON; choose another model") from error
     finally:
         hub_log.setLevel(loud)
     return folder, commit

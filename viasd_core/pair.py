@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+from .drafters.checkpoints import Target, Trained
+from .drafters.formats import load_trained, trained_format
 from .errors import PairError
+from .fetch import read_config
+from .layers import BlockRunner
 from .presets import DrafterSpec, Preset, load_preset, parse_drafter
 from .sources import LoadedModel, load_model, parse_source, resolve
 
 SHOWN = 3  # differing ids named in a message
+
+
+@dataclass(frozen=True)
+class TrainedDrafter:
+    """A drafter made for this verifier, and where it came from."""
+
+    drafter: Trained
+    identity: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -19,13 +32,14 @@ class ModelPair:
     name: str
     verifier: LoadedModel
     drafter: DrafterSpec
-    draft_model: LoadedModel | None  # set when drafter.kind == "model"
+    draft_model: LoadedModel | None  # set when drafter.kind == "model" and it is a model of its own
     preset: Preset
+    trained: TrainedDrafter | None = None  # set when drafter.kind == "model" and it borrows from the verifier
 
     @cached_property
     def n_vocab(self) -> int:
         """Ids both models know: logits are sliced to this width, so that padding rows are never drawn."""
-        sizes = [self.verifier.n_vocab, highest_id(self.verifier) + 1]
+        sizes = [verifier_vocab(self.verifier)]
         if self.draft_model is not None:
             sizes.append(self.draft_model.n_vocab)
         return min(sizes)
@@ -50,12 +64,45 @@ def load_pair(
         preset = replace(preset, verifier=parse_source(verifier))
     if drafter is not None:
         preset = replace(preset, drafter=parse_drafter(drafter))
-    target = load_model(resolve(preset.verifier), dtype, device)
-    draft = None
-    if preset.drafter.source is not None:
-        draft = load_model(resolve(preset.drafter.source), dtype, device)
-        check_vocabulary(target, draft)
-    return ModelPair(preset.name, target, preset.drafter, draft, preset)
+    weights = resolve(preset.verifier)
+    if trained_format(read_config(weights.folder)) is not None:
+        raise PairError(
+            f"{preset.verifier} is a drafter that borrows from a verifier; name a whole model as verifier"
+        )
+    target = load_model(weights, dtype, device)
+    return with_drafter(ModelPair(preset.name, target, preset.drafter, None, preset), preset.drafter)
+
+
+def with_drafter(pair: ModelPair, spec: DrafterSpec) -> ModelPair:
+    """The same verifier with another drafter, loaded in the verifier's dtype and on its device.
+
+    Raises SourceError, PairError.
+    """
+    other = replace(
+        pair, drafter=spec, draft_model=None, trained=None, preset=replace(pair.preset, drafter=spec)
+    )
+    if spec.source is None:
+        return other
+    weights = resolve(spec.source)
+    if trained_format(read_config(weights.folder)) is not None:
+        return replace(
+            other, trained=TrainedDrafter(load_trained(weights, target_of(pair)), weights.identity)
+        )
+    dtype = str(pair.verifier.dtype).removeprefix("torch.")
+    draft = load_model(weights, dtype, pair.verifier.device.type)
+    check_vocabulary(pair.verifier, draft)
+    return replace(other, draft_model=draft)
+
+
+def target_of(pair: ModelPair) -> Target:
+    """The verifier as trained drafters see it."""
+    runner = BlockRunner(pair.verifier.model, vocab_size=verifier_vocab(pair.verifier))
+    return Target(str(pair.verifier.identity["id"]), runner, pair.verifier.model.config)
+
+
+def verifier_vocab(verifier: LoadedModel) -> int:
+    """Ids the verifier may draw: its head without padding rows."""
+    return min(verifier.n_vocab, highest_id(verifier) + 1)
 
 
 def highest_id(loaded: LoadedModel) -> int:

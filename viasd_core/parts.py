@@ -47,6 +47,7 @@ def parts_of(pair: ModelPair) -> Parts:
         drafter=drafter_factory(pair, runner, masks),
         nested=skip_layers(pair.drafter, masks) if pair.drafter.cache == "nested" else None,
         bos_id=pair.verifier.tokenizer.bos_token_id,
+        taps=pair.trained.drafter.taps if pair.trained else (),
     )
 
 
@@ -80,6 +81,8 @@ def drafter_factory(
         return lambda verifier, capacity: AutoregressiveDrafter(
             "layer-skip", TierStack(runner, [layers], capacity), 0, runner.n_ctx, vocab_size
         )
+    if pair.trained is not None:
+        return pair.trained.drafter.make
     if pair.draft_model is not None:
         draft = BlockRunner(pair.draft_model.model, vocab_size=vocab_size)
         name = str(pair.draft_model.identity.get("id"))

@@ -6,6 +6,7 @@ The project's own lie in presets/pairs; a user's file is given by its path.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,9 +95,11 @@ def load_preset(given: str | Path) -> Preset:
 def parse_drafter(given: object, base: Path | None = None) -> DrafterSpec:
     """A drafter from a preset's mapping with the key `kind`, or from a word or source on the command line.
 
-    Words are none, lookup and layer-skip; other text is a source of a draft model. Raises SettingsError,
-    SourceError.
+    Words are none, lookup, layer-skip and the names of shipped trained drafters; other text is a source of a
+    draft model or a trained drafter. Raises SettingsError, SourceError.
     """
+    if isinstance(given, str) and given in shipped_drafters():
+        return DrafterSpec("model", source=Source("folder", str(PRESETS / "drafters" / given)))
     if isinstance(given, str):
         given = (
             {"kind": given}
@@ -117,6 +120,26 @@ def parse_drafter(given: object, base: Path | None = None) -> DrafterSpec:
     if cache not in get_args(CacheKind):
         raise SettingsError(f"cache of a layer-skip drafter must be nested or own; got {cache!r}")
     return DrafterSpec(kind, skip_ratio=float(ratio), cache=cache)
+
+
+def shipped_drafters() -> list[str]:
+    """Names of the trained drafters in presets/drafters."""
+    return sorted(path.parent.name for path in (PRESETS / "drafters").glob("*/config.json"))
+
+
+def drafter_choices(preset: Preset) -> list[str]:
+    """What `parse_drafter` takes for this preset's verifier: words that need no weights, and every shipped
+    drafter that was trained for it.
+    """
+    fitting = []
+    for name in shipped_drafters():
+        config = json.loads((PRESETS / "drafters" / name / "config.json").read_text("utf-8"))
+        made_for = config.get("trained_for", {})
+        if made_for.get("id") == str(preset.verifier) or (
+            preset.verifier.sha256 and made_for.get("sha256") == preset.verifier.sha256
+        ):
+            fitting.append(name)
+    return ["lookup", "layer-skip", *fitting]
 
 
 def as_source(given: object, what: str) -> str | Mapping[str, Any]:

@@ -127,6 +127,8 @@ def drafter_identity(pair: ModelPair, settings: Settings) -> dict[str, Any]:
     if settings.method == "ar":
         return {"kind": "none"}
     spec = pair.drafter
+    if pair.trained is not None:
+        return {"kind": pair.trained.drafter.kind, "model": public_identity(pair.trained.identity)}
     details = {"skip_ratio": spec.skip_ratio, "cache": spec.cache} if spec.kind == "layer-skip" else {}
     model = public_identity(pair.draft_model.identity) if pair.draft_model else {}
     return {"kind": spec.kind, **details, **({"model": model} if model else {})}

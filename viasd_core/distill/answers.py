@@ -113,7 +113,10 @@ class Answering:
         features, final = self.runner.step(self.tokens, self.lengths, end)
         index = torch.tensor(busy, device=self.tokens.device)
         rows = self.lengths[index]
-        self.features[index, rows], self.final[index, rows] = features[index].to(STORED), final[index].to(STORED)
+        self.features[index, rows], self.final[index, rows] = (
+            features[index].to(STORED),
+            final[index].to(STORED),
+        )
         self.lengths[index] += 1
         return self._advance(final[index], busy)
 
@@ -139,8 +142,8 @@ class Answering:
                 drawn[rows] = logits[rows].argmax(-1)
                 continue
             law = logits_to_probs(logits[rows], Sampling(temperature)).cumsum(-1)
-            uniforms = torch.tensor([texts[row].uniform for row in chosen], device=law.device, dtype=law.dtype)
-            found = torch.searchsorted(law, uniforms[:, None] * law[:, -1:], right=True)[:, 0]
+            uniforms = law.new_tensor([texts[row].uniform for row in chosen])[:, None]
+            found = torch.searchsorted(law, uniforms * law[:, -1:], right=True)[:, 0]
             drawn[rows] = found.clamp_max(law.shape[-1] - 1)
         return drawn
 

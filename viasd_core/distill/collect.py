@@ -1,10 +1,11 @@
-"""First half of `distill`: have the verifier answer prompts until there are enough tokens, in resumable shards."""
+"""First half of `distill`: have the verifier answer prompts until there are enough tokens, in resumable
+shards.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from os.path import commonprefix
 from dataclasses import asdict, dataclass
 
 from ..layers import BlockRunner
@@ -60,7 +61,7 @@ def collect(
     progress(have)
     if have >= share:
         return have
-    prefix = commonprefix([prompt.ids[:-1] for prompt in prompts])
+    prefix = common_opening([prompt.ids[:-1] for prompt in prompts])
     lanes = LaneRunner(runner, plan.taps, plan.lanes, plan.longest_prompt + plan.max_new_tokens, prefix)
     answering = Answering(
         lanes,
@@ -79,3 +80,12 @@ def collect(
         if have >= share:
             break
     return have
+
+
+def common_opening(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The ids that all texts start with."""
+    first, last = min(texts), max(texts)
+    same = 0
+    while same < min(len(first), len(last)) and first[same] == last[same]:
+        same += 1
+    return first[:same]

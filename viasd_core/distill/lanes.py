@@ -16,7 +16,8 @@ from ..layers import BlockRunner
 
 
 class LaneSlots:
-    """Keys and values [lanes + 1, kv_heads, capacity, head_dim] of every layer; steps leave the last lane out.
+    """Keys and values [lanes + 1, kv_heads, capacity, head_dim] of every layer; steps leave the last lane
+    out.
 
     Handed to Hugging Face blocks as their cache. `aim_at_lane` makes the coming forward write rows
     start..end-1 of one lane; `aim_at_rows` makes it write one row in every lane.
@@ -108,7 +109,9 @@ class LaneRunner:
         """Logits [n, V] of final hidden states [n, H]."""
         return self.runner.head(final)[:, : self.runner.vocab_size]
 
-    def _blocks(self, tokens: Tensor, positions: Tensor, visible: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def _blocks(
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """tokens, positions [b, n]; visible [b or 1, 1, n, end]; keys: position of each exposed slot."""
         runner = self.runner
         hidden = runner.body.embed_tokens(tokens)

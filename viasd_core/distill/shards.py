@@ -1,4 +1,5 @@
-"""Answers on disk: one safetensors file a shard, written whole or not at all, so that any of them can be trusted.
+"""Answers on disk: one safetensors file a shard, written whole or not at all, so that any of them can be
+trusted.
 
 A folder of shards belongs to one plan (verifier, prompts, sampling); another plan is refused, not mixed in.
 """
@@ -6,7 +7,6 @@ A folder of shards belongs to one plan (verifier, prompts, sampling); another pl
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..atomic import replace_file
 from ..errors import DataError
 from .answers import Answer
 
@@ -59,13 +60,13 @@ class ShardFolder:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / PLAN
         if not path.exists():
-            _write(path, lambda place: place.write_text(json.dumps(plan, indent=1) + "\n", "utf-8"))
+            replace_file(path, lambda place: place.write_text(json.dumps(plan, indent=1) + "\n", "utf-8"))
         kept = json.loads(path.read_text("utf-8"))
         different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
         if different:
             raise DataError(
-                f"{folder} holds answers made with another {', '.join(different)}; choose another --out, or the "
-                "same prompts and settings"
+                f"{folder} holds answers made with another {', '.join(different)}; choose another folder, or "
+                "the same prompts and settings"
             )
 
     def paths(self) -> list[Path]:
@@ -87,7 +88,7 @@ class ShardFolder:
         return found
 
     def write(self, name: str, answers: Sequence[Answer]) -> None:
-        """One shard `shard-{name}` of at least one answer. Raises OSError on a full disk; nothing half stays."""
+        """One shard `shard-{name}` of one answer or more. Raises OSError on a full disk."""
         lengths = [len(answer.ids) for answer in answers]
         starts = torch.tensor([0, *lengths]).cumsum(0)
         tensors = {
@@ -98,7 +99,7 @@ class ShardFolder:
             "features": torch.cat([_one_row_more(answer.features) for answer in answers]),
             "final": torch.cat([_one_row_more(answer.final) for answer in answers]),
         }
-        _write(self.folder / f"shard-{name}.safetensors", lambda place: save_file(tensors, place))
+        replace_file(self.folder / f"shard-{name}.safetensors", lambda place: save_file(tensors, place))
 
 
 def read_shard(path: Path) -> Shard:
@@ -109,16 +110,6 @@ def read_shard(path: Path) -> Shard:
 
 def _one_row_more(rows: Tensor) -> Tensor:
     return torch.cat([rows, torch.zeros_like(rows[:1])])
-
-
-def _write(path: Path, write: Any) -> None:
-    """Write beside the target and rename, so that a kill leaves the old state or the new one."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        write(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def batches(answers: Iterator[Answer], tokens: int) -> Iterator[list[Answer]]:

@@ -1,0 +1,118 @@
+"""`distill`: train a drafter for a preset's verifier on prompts of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import SettingsError
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "distill",
+        help="train a drafter for a verifier",
+        description="The verifier answers the prompts itself; a small drafter learns to say what it would. "
+        "Run the same command again after an interruption: finished work is kept.",
+    )
+    parser.add_argument("--preset", required=True, metavar="NAME|FILE.yaml", help="whose verifier")
+    parser.add_argument(
+        "--kind", required=True, choices=("ar", "block"), help="token by token, or in parallel"
+    )
+    parser.add_argument(
+        "--data", required=True, nargs="+", metavar="FILE", help="prompts: JSON, JSONL, CSV or text"
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where the drafter is written")
+    parser.add_argument(
+        "--answers", type=Path, metavar="DIR", help="where answers are kept (default OUT/answers)"
+    )
+    parser.add_argument("--tokens", type=int, help="tokens the verifier shall write (default 1000000)")
+    parser.add_argument("--blocks", metavar="L,L,...", help="verifier layers the drafter starts from")
+    parser.add_argument(
+        "--layers", type=int, help="how many blocks, chosen by importance (default 2; block: 3)"
+    )
+    parser.add_argument("--draft-vocab", type=int, help="ids the drafter can say (default 8192)")
+    parser.add_argument("--slots", type=int, help="block: slots, the anchor among them (default 8)")
+    parser.add_argument("--taps", type=int, help="block: verifier layers that are fused (default 4)")
+    parser.add_argument("--domino", action="store_true", help="block: train a causal correction as well")
+    parser.add_argument(
+        "--temperatures", type=float, nargs="+", metavar="T", help="of the answers (default 0.2 0.7)"
+    )
+    parser.add_argument("--max-new-tokens", type=int, help="of an answer (default 256)")
+    parser.add_argument(
+        "--longest-prompt", type=int, help="tokens; longer prompts are left out (default 160)"
+    )
+    parser.add_argument("--lanes", type=int, help="answers written side by side (default 64)")
+    parser.add_argument("--epochs", type=float, help="times the answers are seen (default 2)")
+    parser.add_argument("--batch", type=int, help="answers a step (default 16)")
+    parser.add_argument("--learning-rate", type=float, help="peak of the cosine schedule (default 0.001)")
+    parser.add_argument("--seed", type=int, help="of prompts' order, answers and training (default 0)")
+    parser.add_argument(
+        "--workers", type=int, help="answering processes (default: CPU cores up to 4; CUDA: 1)"
+    )
+    parser.add_argument("--dtype", default="auto", help="of the verifier (default auto)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--json", action="store_true", help="figures as the last line of stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..distill.command import distill
+    from ..distill.request import Request
+    from ..distill.workers import default_workers
+    from ..sources import choose_device
+
+    named = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
+    if args.blocks is not None:
+        named["origins"] = layer_list(args.blocks)
+    if args.temperatures is not None:
+        named["temperatures"] = tuple(args.temperatures)
+    request = Request(kind=args.kind, domino=args.domino, **named)
+    if args.kind == "ar" and (args.slots is not None or args.taps is not None):
+        raise SettingsError("--slots and --taps shape a block drafter; leave them out with --kind ar")
+    workers = default_workers(choose_device(args.device)) if args.workers is None else args.workers
+    if workers < 1:
+        raise SettingsError(f"--workers must be at least 1; got {workers}")
+    facts = distill(
+        args.preset,
+        request,
+        args.data,
+        args.out,
+        answers=args.answers,
+        workers=workers,
+        dtype=args.dtype,
+        device=args.device,
+        command=sys.argv[1:],
+    )
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        print(f"{args.out}: drafter of kind {args.kind}, {facts['parameters']} trained weights")
+    return 0
+
+
+FIELDS = (
+    "tokens",
+    "layers",
+    "draft_vocab",
+    "slots",
+    "taps",
+    "max_new_tokens",
+    "longest_prompt",
+    "lanes",
+    "epochs",
+    "batch",
+    "learning_rate",
+    "seed",
+)
+
+
+def layer_list(text: str) -> tuple[int, ...]:
+    """0,1,29 -> (0, 1, 29). Raises SettingsError."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError(f"--blocks takes layer numbers with commas, as 0,1,29; got {text!r}") from None

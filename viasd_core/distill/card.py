@@ -1,0 +1,57 @@
+"""What a finished drafter consists of: config.json, model.safetensors and a card that tells its making."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from ..atomic import replace_file
+from .objective import Objective
+
+STORED = torch.bfloat16
+
+
+def write_drafter(folder: Path, objective: Objective, trained_for: dict[str, Any]) -> None:
+    """Write the drafter's two files; weights in bfloat16. Raises OSError; what was there then stays."""
+    weights = {name: value.to(STORED).contiguous() for name, value in objective.module.state_dict().items()}
+    weights |= objective.extra_tensors()
+    config = objective.config() | {"trained_for": trained_for}
+    replace_file(folder / "model.safetensors", lambda place: save_file(weights, place, {"format": "pt"}))
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    replace_file(folder / "config.json", lambda place: place.write_text(text, "utf-8"))
+
+
+def write_card(folder: Path, facts: dict[str, Any]) -> None:
+    """README.md from `facts`: name, kind, verifier, command, data, tokens, settings, held_out, parameters."""
+    held_out = facts["held_out"]
+    positions = range(1, len(held_out["agree"]) + 1)
+    lines = [
+        f"# {facts['name']}",
+        "",
+        f"A drafter of kind `{facts['kind']}` for {facts['verifier']}, made by",
+        "",
+        "```",
+        facts["command"],
+        "```",
+        "",
+        f"- Trained weights: {facts['parameters']:,} (bfloat16); embedding and head are the verifier's.",
+        f"- Data: {facts['tokens']:,} tokens that the verifier wrote in answer to {facts['prompts']:,} prompts "
+        f"of {', '.join(facts['data'])}; every 32nd prompt was held out.",
+        f"- Training: {facts['steps']:,} steps, best held-out figures at step {facts['best_step']:,}; "
+        f"{facts['minutes']:.0f} minutes on {facts['hardware']}.",
+        "- Settings: " + ", ".join(f"{key} {value}" for key, value in facts["settings"].items()) + ".",
+        "",
+        "Held-out acceptance by draft position (the first choice agrees with the verifier's; overlap is the",
+        "chance that a sampled draft is accepted at temperature 1):",
+        "",
+        "| position | " + " | ".join(str(place) for place in positions) + " |",
+        "|---|" + "---|" * len(positions),
+        "| agree | " + " | ".join(f"{share:.3f}" for share in held_out["agree"]) + " |",
+        "| overlap | " + " | ".join(f"{share:.3f}" for share in held_out["overlap"]) + " |",
+        "",
+    ]
+    replace_file(folder / "README.md", lambda place: place.write_text("\n".join(lines), "utf-8"))

@@ -1,0 +1,218 @@
+"""`distill` from prompts to a drafter: answer, train, write; every stage picks up what is already there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..drafters.checkpoints import Target
+from ..drafters.dflash import default_taps
+from ..errors import DataError, SettingsError
+from ..pair import load_pair, target_of
+from ..presets import load_preset
+from ..recording import hardware
+from ..sources import public_identity
+from .ar import ArObjective, most_important
+from .batches import held_out, id_counts
+from .block import BlockObjective
+from .card import write_card, write_drafter
+from .collect import Plan
+from .objective import Objective
+from .prompts import prepare, read_prompts
+from .request import Request
+from .shards import ShardFolder, read_shard
+from .train import Progress, Trainer, Training
+from .workers import Work, answer_all
+
+IMPORTANCE_TEXTS = 8  # answers that the blocks' importance is measured on
+
+
+def distill(
+    preset: str,
+    request: Request,
+    data: Sequence[str],
+    out: Path,
+    *,
+    answers: Path | None = None,
+    workers: int = 1,
+    dtype: str = "auto",
+    device: str = "auto",
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Make the drafter `request` asks for in folder `out`; figures for `--json`.
+
+    `answers` is where the verifier's answers are kept and looked for (default: `out`/answers); drafters of
+    both kinds can share them. Raises DataError, SettingsError, SourceError, PairError.
+    """
+    started = time.perf_counter()
+    texts = read_prompts(data)
+    given = load_preset(preset)
+    pair = load_pair(given, drafter="none", dtype=dtype, device=device)
+    target = target_of(pair)
+    check_shape(request, target)
+    prompts, too_long = prepare(pair, texts, longest=request.longest_prompt, seed=request.seed)
+    say(f"{len(prompts)} prompts; {too_long} left out as empty or above {request.longest_prompt} tokens")
+    plan = Plan(
+        tokens=request.tokens,
+        lanes=request.lanes,
+        longest_prompt=request.longest_prompt,
+        max_new_tokens=request.max_new_tokens,
+        temperatures=request.temperatures,
+        taps=default_taps(target.runner.n_layers, request.taps),
+        seed=request.seed,
+    )
+    digest = hashlib.sha256(json.dumps([prompt.ids for prompt in prompts]).encode()).hexdigest()
+    verifier = public_identity(pair.verifier.identity)
+    identity = plan.identity(verifier, digest)
+    folder = ShardFolder(answers or out / "answers", identity)
+    work = Work(given, dtype, device, prompts, folder.folder, identity, plan)
+    with tqdm(total=request.tokens, unit="tok", desc="answering", disable=None) as bar:
+        answer_all(pair, work, workers, bar.update)
+    tokens = sum(folder.summary().values())
+    say(f"{tokens} tokens of the verifier's own; peak memory {peak_memory():.1f} GB")
+    objective = make_objective(request, target, folder, plan)
+    progress, steps = train(objective, folder, request, out)
+    write_drafter(out, objective, verifier)
+    facts = {
+        "name": out.name,
+        "kind": request.kind,
+        "verifier": verifier["id"],
+        "command": shlex.join(["python", "-m", "viasd_core", *command]),
+        "data": [Path(path).name for path in data],
+        "prompts": len(folder.summary()),
+        "tokens": tokens,
+        "steps": steps,
+        "best_step": progress.best_step,
+        "held_out": progress.best,
+        "parameters": sum(weight.numel() for weight in objective.module.parameters()),
+        "settings": {key: value for key, value in asdict(request).items() if value not in ((), 0, False)},
+        "minutes": (time.perf_counter() - started) / 60,
+        "hardware": machine(target.runner.device),
+    }
+    write_card(out, facts)
+    return facts
+
+
+def check_shape(request: Request, target: Target) -> None:
+    """Raises SettingsError for a drafter that this verifier cannot lend blocks or ids to."""
+    layers = target.runner.n_layers
+    outside = [layer for layer in request.origins if not 0 <= layer < layers]
+    if outside or len(set(request.origins)) != len(request.origins):
+        raise SettingsError(
+            f"blocks must be different layers from 0 to {layers - 1}; got {list(request.origins)}"
+        )
+    if request.blocks > layers or request.taps > layers - 3:
+        raise SettingsError(
+            f"the verifier has {layers} layers: too few for {request.blocks} blocks and {request.taps} taps"
+        )
+    if request.longest_prompt + request.max_new_tokens > target.runner.n_ctx:
+        raise SettingsError(
+            f"prompts of {request.longest_prompt} tokens with answers of {request.max_new_tokens} do not fit "
+            f"the verifier's context of {target.runner.n_ctx}"
+        )
+
+
+def make_objective(request: Request, target: Target, folder: ShardFolder, plan: Plan) -> Objective:
+    """The untrained drafter, shaped for the verifier and its own texts. Raises DataError without any."""
+    counts = id_counts(folder.paths(), target.runner.vocab_size)
+    if not int(counts.sum()):
+        raise DataError(f"{folder.folder} holds no training answers; give more prompts or more --tokens")
+    draft_ids = most_frequent(counts, request.draft_vocab)
+    kept = float(counts[draft_ids].sum() / counts.sum())
+    origins = request.origins or most_important(target, some_texts(folder), request.blocks)
+    say(
+        f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; "
+        f"blocks start from layers {','.join(map(str, origins))}"
+    )
+    torch.manual_seed(request.seed)
+    if request.kind == "ar":
+        return ArObjective(target, origins, draft_ids)
+    return BlockObjective(
+        target,
+        plan.taps,
+        origins,
+        draft_ids,
+        slots=request.slots,
+        mask_token=unused_id(counts),
+        domino=request.domino,
+    )
+
+
+def most_frequent(counts: Tensor, size: int) -> Tensor:
+    """The `size` most frequent ids, in order of id; ids that never occur fill up from the lowest."""
+    order = torch.argsort(counts, descending=True, stable=True)
+    return order[:size].sort().values
+
+
+def unused_id(counts: Tensor) -> int:
+    """An id the texts use least, the highest of them: the mask's embedding should mean nothing else."""
+    return int((counts == counts.min()).nonzero().max())
+
+
+def some_texts(folder: ShardFolder) -> list[tuple[int, ...]]:
+    """A few training answers, with their prompts."""
+    texts = []
+    for path in folder.paths():
+        shard = read_shard(path)
+        for place in range(len(shard)):
+            if not held_out(int(shard.index[place])):
+                texts.append(shard.answer(place).ids)
+            if len(texts) == IMPORTANCE_TEXTS:
+                return texts
+    return texts
+
+
+def train(objective: Objective, folder: ShardFolder, request: Request, out: Path) -> tuple[Progress, int]:
+    """Train with a progress bar and held-out figures on stderr; also the number of steps planned."""
+    training = Training(
+        epochs=request.epochs, batch=request.batch, learning_rate=request.learning_rate, seed=request.seed
+    )
+    bar = tqdm(unit="step", desc="training", disable=None)
+
+    def report(kind: str, facts: dict[str, Any]) -> None:
+        if kind in ("step", "resume"):
+            bar.total, bar.n = facts["steps"], facts["step"]
+            bar.set_postfix(loss=f"{facts['loss']:.3f}" if "loss" in facts else "resumed")
+        elif kind == "held-out":
+            agree = " ".join(f"{share:.3f}" for share in facts["agree"])
+            overlap = " ".join(f"{share:.3f}" for share in facts["overlap"])
+            say(f"step {facts['step']}: held-out agreement by position {agree}; overlap {overlap}")
+        else:
+            say(f"stopped at step {facts['step']}: no better for {facts['stale']} measurements")
+
+    out.mkdir(parents=True, exist_ok=True)
+    with bar:
+        trainer = Trainer(objective, folder.paths(), training, out / "training.pt", report)
+        progress = trainer.run()
+    say(f"trained; peak memory {peak_memory():.1f} GB")
+    return progress, trainer.progress.step
+
+
+def peak_memory() -> float:
+    """GB this process has held at most: on a card there, else in main memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def machine(device: torch.device) -> str:
+    facts = hardware(device)
+    return str(facts.get("gpu") or f"{facts['threads']} CPU threads")
+
+
+def say(line: str) -> None:
+    """A line on stderr that does not tear a progress bar."""
+    tqdm.write(line, file=sys.stderr)

@@ -1,0 +1,175 @@
+"""Second half of `distill`: train a drafter on the shards, resumable at any step, watched on held-out
+answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..atomic import replace_file
+from .batches import Batch, count_batches, held_out_batches, training_batches
+from .objective import HeldOut, Objective
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a drafter is trained. `patience` counts measurements without improvement before an early stop."""
+
+    epochs: float = 2.0
+    batch: int = 16
+    learning_rate: float = 1e-3
+    warmup: float = 0.03  # share of all steps
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    measure_every: int = 100
+    measure_on: int = 96  # held-out answers
+    save_every: int = 50
+    patience: int = 8
+    seed: int = 0
+
+
+@dataclass
+class Progress:
+    """What has happened so far; saved with the weights."""
+
+    step: int = 0
+    best_step: int = 0
+    best: dict[str, list[float]] = field(default_factory=dict)
+    best_score: float = -1.0
+    stale: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+Report = Callable[[str, dict[str, Any]], None]
+
+
+class Trainer:
+    """Trains `objective` on shard `paths`; `state` is the file that a later run resumes from."""
+
+    def __init__(
+        self, objective: Objective, paths: list[Path], training: Training, state: Path, report: Report
+    ) -> None:
+        from accelerate import Accelerator
+
+        self.objective, self.paths, self.training = objective, paths, training
+        self.state, self.report = state, report
+        cuda = torch.cuda.is_available()
+        self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+        parameters = [p.requires_grad_(True) for p in objective.module.parameters()]
+        self.optimizer = torch.optim.AdamW(
+            parameters, lr=training.learning_rate, betas=(0.9, 0.95), weight_decay=training.weight_decay
+        )
+        self.per_epoch = count_batches(paths, training.batch)
+        self.steps = max(1, round(self.per_epoch * training.epochs) // self.accelerator.num_processes)
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = {}
+
+    def run(self) -> Progress:
+        """Train to the end, or to the early stop; the module then holds the best weights seen."""
+        self._resume()
+        first = self.progress.step
+        for step, batch in self._batches(first):
+            self._step(step, batch)
+            self.progress.step = step + 1
+            last = step + 1 == self.steps
+            if (step + 1) % self.training.measure_every == 0 or last:
+                self._measure()
+            if (step + 1) % self.training.save_every == 0 or last:
+                self._save()
+            if self.progress.stale >= self.training.patience:
+                self.report("stop", {"step": step + 1, "stale": self.progress.stale})
+                break
+        if self.best:
+            self.objective.module.load_state_dict(self.best)
+        return self.progress
+
+    def _batches(self, first: int) -> Any:
+        """(step, batch) from step `first` on; each process takes every n-th batch."""
+        ours, processes = self.accelerator.process_index, self.accelerator.num_processes
+        place = 0
+        for epoch in range(math.ceil(self.training.epochs) + 1):
+            for batch in training_batches(self.paths, self.training.batch, self.training.seed, epoch):
+                step, owner = divmod(place, processes)
+                place += 1
+                if step >= self.steps:
+                    return
+                if step >= first and owner == ours:
+                    yield step, batch
+
+    def _step(self, step: int, batch: Batch) -> None:
+        random = torch.Generator().manual_seed(self.training.seed * 1_000_003 + step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.training.learning_rate * self._schedule(step)
+        self.objective.module.train()
+        with self.accelerator.autocast():
+            loss = self.objective.loss(batch.to(self.accelerator.device), random)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
+        parameters = [p for p in self.objective.module.parameters() if p.grad is not None]
+        if self.accelerator.num_processes > 1:
+            for parameter in parameters:
+                parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip)
+        if torch.isfinite(norm):
+            self.optimizer.step()
+        self.report("step", {"step": step + 1, "steps": self.steps, "loss": float(loss.detach())})
+
+    def _schedule(self, step: int) -> float:
+        """Linear warm-up, then a half cosine down to 2 % of the learning rate."""
+        warm = max(1, int(self.training.warmup * self.steps))
+        if step < warm:
+            return (step + 1) / warm
+        share = (step - warm) / max(1, self.steps - warm)
+        return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share))
+
+    @torch.no_grad()
+    def _measure(self) -> None:
+        self.objective.module.eval()
+        found = HeldOut()
+        for batch in held_out_batches(self.paths, self.training.batch, self.training.measure_on):
+            self.objective.measure(batch.to(self.accelerator.device), found)
+        now = {"agree": found.shares("agree"), "overlap": found.shares("overlap")}
+        progress = self.progress
+        progress.history.append({"step": progress.step, "score": found.score, **now})
+        if found.score > progress.best_score:
+            progress.best_score, progress.best_step, progress.best, progress.stale = (
+                found.score,
+                progress.step,
+                now,
+                0,
+            )
+            self.best = {
+                name: value.detach().clone() for name, value in self.objective.module.state_dict().items()
+            }
+        else:
+            progress.stale += 1
+        self.report("held-out", {"step": progress.step, "score": found.score, **now})
+
+    def _save(self) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        content = {
+            "progress": asdict(self.progress),
+            "module": self.objective.module.state_dict(),
+            "best": self.best,
+            "optimizer": self.optimizer.state_dict(),
+            "steps": self.steps,
+        }
+        replace_file(self.state, lambda place: torch.save(content, place))
+
+    def _resume(self) -> None:
+        if not self.state.exists():
+            return
+        content = torch.load(self.state, map_location="cpu", weights_only=True)
+        self.objective.module.load_state_dict(content["module"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.best, self.steps = content["best"], content["steps"]
+        self.progress = Progress(**content["progress"])
+        self.report("resume", {"step": self.progress.step, "steps": self.steps})

@@ -1,0 +1,109 @@
+"""Answering in several processes: on a CPU, n processes of one thread each outrun one of n threads."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from ..errors import DataError
+from ..layers import BlockRunner
+from ..pair import ModelPair, load_pair, verifier_vocab
+from ..presets import Preset
+from .collect import Plan, collect
+from .prompts import Prompt
+from .shards import ShardFolder
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker needs to load the verifier itself and answer its share."""
+
+    preset: Preset
+    dtype: str
+    device: str
+    prompts: list[Prompt]
+    folder: Path
+    identity: dict[str, Any]
+    plan: Plan
+
+
+def answer_all(pair: ModelPair, work: Work, workers: int, progress: Progress) -> int:
+    """Collect answers with `workers` processes; new tokens in all. Raises DataError when a worker fails."""
+    if workers == 1:
+        return _collect(pair, work, 0, 1, progress)
+    context = get_context("spawn")
+    heard: Any = context.Queue()
+    team = [
+        context.Process(target=_worker, args=(work, place, workers, heard), daemon=True)
+        for place in range(workers)
+    ]
+    for process in team:
+        process.start()
+    total, running = 0, workers
+    try:
+        while running:
+            try:
+                new = heard.get(timeout=1.0)
+            except Empty:
+                failed = [process.exitcode for process in team if process.exitcode]
+                if failed:
+                    raise DataError(
+                        f"a worker ended with status {failed[0]} before its share was done; what was "
+                        "answered is kept: run the same command again"
+                    ) from None
+                continue
+            if new is None:
+                running -= 1
+            elif isinstance(new, str):
+                raise DataError(new)
+            else:
+                total += new
+                progress(new)
+    finally:
+        for process in team:
+            process.terminate()
+            process.join()
+    return total
+
+
+def _worker(work: Work, place: int, workers: int, heard: Any) -> None:
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    try:
+        pair = load_pair(work.preset, drafter="none", dtype=work.dtype, device=work.device)
+        _collect(pair, work, place, workers, heard.put)
+    except KeyboardInterrupt:
+        return
+    except Exception as error:  # the parent says it in one sentence
+        heard.put(f"a worker failed: {error}")
+    heard.put(None)
+    while not heard.empty():  # a daemon must not end with words unsaid
+        time.sleep(0.05)
+
+
+def _collect(pair: ModelPair, work: Work, place: int, workers: int, progress: Progress) -> int:
+    runner = BlockRunner(pair.verifier.model, vocab_size=verifier_vocab(pair.verifier))
+    return collect(
+        runner,
+        pair.verifier.eos_ids,
+        work.prompts,
+        ShardFolder(work.folder, work.identity),
+        work.plan,
+        worker=place,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def default_workers(device: str) -> int:
+    """One on a card; on a CPU one a core, up to four (each holds the weights once more)."""
+    return 1 if device.startswith("cuda") else max(1, min(4, os.cpu_count() or 1))

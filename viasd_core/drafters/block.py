@@ -1,0 +1,182 @@
+"""Drafts a block at once from the verifier's features (DFlash), and keeps its context in step with the
+verifier.
+
+Row i of the context is what the network made of the verifier's features of row i. Rows below the watermark
+came from q's own features; rows above, built from q' where q has not run, are fed anew with the next draft.
+So after each q call the context equals a fresh replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..errors import SourceError
+from ..masks import chain_pass
+from ..probs import Noise, Sampling, draw, logits_to_probs
+from ..slots import SlotCache
+from ..thin import suits, thin_view
+from ..transfer import to_device
+from ..verifier import Verifier
+from .base import Draft, Drafter
+from .borrowed import cut_head, from_offsets, spread
+from .checkpoints import Checkpoint, Target, Trained, check_equal
+from .dflash import ARCHITECTURE, DFlash, default_taps, network_config
+from .domino import Domino
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    """A loaded block drafter: network, borrowed embedding and (cut) head, what ids the head's rows mean."""
+
+    network: Any  # DFlash, or a thin view of it
+    embedding: Tensor  # [V, H]
+    head: Any
+    draft_ids: Tensor | None  # [draft vocab], None: the whole vocabulary
+    domino: Any | None
+    slots: int  # of a block, the anchor included
+    mask_token: int
+    vocab_size: int
+    n_ctx: int
+
+    def choose(
+        self, hidden: Tensor, anchor: Tensor, sampling: Sampling, noise: Noise
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens [g], processed law and raw logits [g, V] of slots with hidden states [g, H]."""
+        base = self.head(hidden)
+        count = hidden.shape[0]
+        if self.domino is None:
+            logits = spread(base, self.draft_ids, self.vocab_size)
+            probs = logits_to_probs(logits, sampling)
+            return draw(probs, noise.exponentials("draft", sampling, *probs.shape)), probs, logits
+        token, state = anchor, None
+        tokens, laws, rows = [], [], []
+        for slot in range(count):
+            state = self.domino.follow(functional.embedding(token, self.embedding), state)
+            corrected = base[slot : slot + 1]
+            if slot:
+                corrected = corrected + self.domino.correct(hidden[slot : slot + 1], state)
+            rows.append(spread(corrected, self.draft_ids, self.vocab_size))
+            laws.append(logits_to_probs(rows[-1], sampling))
+            token = draw(laws[-1], noise.exponentials("draft", sampling, *laws[-1].shape))
+            tokens.append(token)
+        return torch.cat(tokens), torch.cat(laws), torch.cat(rows)
+
+
+class BlockDrafter:
+    """One network pass a draft, over the anchor, the masks and the context rows that are new."""
+
+    def __init__(self, name: str, model: BlockModel, verifier: Verifier, slots: SlotCache) -> None:
+        self.name, self.n_ctx = name, model.n_ctx
+        self._model, self._verifier, self._slots = model, verifier, slots
+        self._context: list[int] = []
+        self._rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Context rows below came from q's own features."""
+        return self._rows
+
+    def begin(self, context: Sequence[int]) -> None:
+        self._context, self._rows = list(context), 0
+
+    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+        model, device = self._model, self._verifier.runner.device
+        anchor = len(self._context) - 1
+        count = min(count, model.slots - 1)
+        plan = chain_pass(self._rows, anchor - self._rows + model.slots, device)
+        self._slots.begin(plan)
+        block = to_device([self._context[-1], *[model.mask_token] * (model.slots - 1)], device)
+        hidden = model.network(
+            functional.embedding(block, model.embedding)[None],
+            self._verifier.features(self._rows, anchor)[None],
+            plan.positions[None],
+            slots=self._slots,
+        )[0, 1 : count + 1]
+        self._rows = min(anchor, self._verifier.n_q)
+        tokens, probs, logits = model.choose(hidden, block[:1], sampling, noise)
+        return Draft(tokens, probs, logits, forwards=1)
+
+    def commit(self, tokens: Sequence[int], start: int) -> None:
+        self._context[start:] = tokens
+        self.rewind(len(self._context) - 1)
+
+    def rewind(self, length: int) -> None:
+        self._rows = min(self._rows, length)
+
+
+def fits(config: Mapping[str, Any]) -> bool:
+    return ARCHITECTURE in (config.get("architectures") or ())
+
+
+def load(checkpoint: Checkpoint, target: Target) -> Trained:
+    """A DFlash folder. Raises PairError (made for another verifier), SourceError (damaged files)."""
+    config = checkpoint.config
+    special = config.get("dflash_config") or {}
+    check_equal(checkpoint, target, "hidden size", config.get("hidden_size"), target.config.hidden_size)
+    check_equal(checkpoint, target, "layers", config.get("num_target_layers"), target.runner.n_layers)
+    check_equal(checkpoint, target, "vocabulary", config.get("vocab_size"), target.config.vocab_size)
+    taps = special.get("target_layer_ids") or default_taps(
+        target.runner.n_layers, checkpoint.need("num_hidden_layers")
+    )
+    mask_token = special.get("mask_token_id", config.get("mask_token_id"))
+    if not isinstance(mask_token, int) or not 0 <= mask_token < target.embedding.shape[0]:
+        raise SourceError(
+            f"config.json of {checkpoint.name} names no usable mask_token_id; got {mask_token!r}"
+        )
+    if not all(isinstance(tap, int) and 0 <= tap < target.runner.n_layers for tap in taps):
+        raise SourceError(f"config.json of {checkpoint.name} taps layers that {target.name} has not: {taps}")
+    draft_ids = None
+    if "d2t" in checkpoint.files:
+        draft_ids = from_offsets(checkpoint, checkpoint.read("d2t"), target.runner.vocab_size)
+    network = DFlash(network_config(config), tuple(taps))
+    parts = nn.ModuleDict({"network": network})
+    domino = None
+    if special.get("projector_type") == "domino":
+        width = len(draft_ids) if draft_ids is not None else target.config.vocab_size
+        domino = Domino(network.config.hidden_size, special["domino_state"], special["domino_rank"], width)
+        parts["domino"] = domino
+    checkpoint.fill(StoredBlock(network, domino), target, ignore=("d2t",))
+    head = target.head if draft_ids is None else cut_head(target.head, draft_ids)
+    view: Callable[[Any], Any] = thin_view if suits(target.head.weight) else lambda module: module
+    model = BlockModel(
+        network=view(network),
+        embedding=target.embedding,
+        head=view(head),
+        draft_ids=None if draft_ids is None else draft_ids.to(target.runner.device),
+        domino=view(domino) if domino is not None else None,
+        slots=checkpoint.need("block_size"),
+        mask_token=mask_token,
+        vocab_size=target.runner.vocab_size,
+        n_ctx=target.runner.n_ctx,
+    )
+
+    def make(verifier: Verifier, capacity: int) -> Drafter:
+        runner, shape = target.runner, network.config
+        slots = SlotCache(
+            range(shape.num_hidden_layers),
+            int(shape.num_key_value_heads or 0),
+            network.head_dim,
+            capacity + model.slots,
+            runner.dtype,
+            runner.device,
+        )
+        return BlockDrafter(checkpoint.name, model, verifier, slots)
+
+    return Trained("dflash", tuple(taps), make, parts)
+
+
+class StoredBlock(nn.Module):
+    """The tensors of the file under their names there."""
+
+    def __init__(self, network: DFlash, domino: Domino | None) -> None:
+        super().__init__()
+        for name, child in network.named_children():
+            setattr(self, name, child)
+        if domino is not None:
+            self.domino = domino
