@@ -1,0 +1,139 @@
+"""Runs of toy pairs with a loaded drafter: what its text, its law and its state are compared with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from laws.chi_square import p_value
+from scripted import run
+from viasd_core.decode import Loop
+from viasd_core.drafters.base import Draft
+from viasd_core.drafters.checkpoints import Trained
+from viasd_core.live import LiveSettings
+from viasd_core.pair import ModelPair
+from viasd_core.parts import Parts, parts_of
+from viasd_core.probs import Noise, Sampling
+from viasd_core.settings import Settings
+from viasd_core.trace_check import check
+from viasd_core.verifier import Verifier
+
+CPU = torch.device("cpu")
+GREEDY = Sampling(0.0)
+
+
+def parts_with(pair: ModelPair, trained: Trained) -> Parts:
+    """The pair's parts with the loaded drafter; nothing ends a text."""
+    parts = replace(parts_of(pair), drafter=trained.make, taps=trained.taps)
+    return replace(parts, eos_ids=frozenset())
+
+
+def noise(seed: int = 0) -> Noise:
+    return Noise(seed, CPU, torch.float64)
+
+
+@torch.inference_mode()
+def first_draft(
+    pair: ModelPair, trained: Trained, tokens: Sequence[int], count: int, sampling: Sampling = GREEDY
+) -> Draft:
+    """What a fresh drafter proposes behind `tokens` of a fresh verifier."""
+    verifier = Verifier(parts_of(pair).runner, len(tokens) + count, taps=trained.taps)
+    verifier.prefill(tokens[:-1])
+    drafter = trained.make(verifier, len(tokens) + count)
+    drafter.begin(tokens)
+    return drafter.draft(count, sampling, noise())
+
+
+def texts_agree(pair: ModelPair, trained: Trained, prompt: list[int], **options: Any) -> int:
+    """Greedy text with the drafter is plain decoding's; returns how many drafts were accepted."""
+    parts = parts_with(pair, trained)
+    plain = run(parts, prompt, Settings(method="ar", max_new_tokens=40))
+    trace = run(parts, prompt, Settings(max_new_tokens=40, **options))
+    assert trace.token_ids == plain.token_ids
+    assert check(trace) == []
+    return sum(row.verdict in ("accepted_slim", "accepted_full") for row in trace.tokens)
+
+
+def law_of(pair: ModelPair, prompt: list[int], length: int, temperature: float) -> np.ndarray:
+    """Exact law [V] * length of the verifier's next tokens."""
+    vocab = parts_of(pair).runner.vocab_size
+    texts = [prompt + list(tail) for tail in itertools.product(range(vocab), repeat=length)]
+    with torch.inference_mode():
+        logits = pair.verifier.model(torch.tensor(texts)).logits[:, :, :vocab]
+    chances = (logits / temperature).softmax(-1)
+    law = torch.ones(len(texts), dtype=torch.float64)
+    for place in range(len(prompt), len(prompt) + length):
+        law *= chances[range(len(texts)), place - 1, [text[place] for text in texts]]
+    return np.asarray(law.reshape([vocab] * length))
+
+
+def sampled_p_values(
+    pair: ModelPair, trained: Trained, prompt: list[int], runs: int, temperature: float = 1.0
+) -> tuple[float, float]:
+    """Chance that the first two tokens of many speculative runs follow the verifier's law, and that they
+    follow the verifier's law at another temperature (which a test with enough power refuses).
+    """
+    parts = parts_with(pair, trained)
+    law = law_of(pair, prompt, 2, temperature)
+    counts = np.zeros(law.shape)
+    for seed in range(runs):
+        settings = Settings(
+            method="sd", gamma=3, max_new_tokens=2, temperature=temperature, seed=seed, trace=False
+        )
+        loop = Loop(parts, prompt, settings, LiveSettings(settings))
+        while loop.step().finish is None:
+            continue
+        counts[tuple(loop.run.tokens[len(prompt) :])] += 1
+    other = law_of(pair, prompt, 2, 1.5 * temperature)
+    return p_value(counts.reshape(-1), law.reshape(-1)), p_value(counts.reshape(-1), other.reshape(-1))
+
+
+def state_follows_from_the_text(
+    pair: ModelPair, trained: Trained, settings: Settings, cycles: int
+) -> list[int]:
+    """After every cycle the next draft is a fresh drafter's; returns the debt after each cycle.
+
+    Where q has seen the whole text, the fresh drafter reads a fresh verifier, else the run's own rows.
+    """
+    loop = Loop(parts_with(pair, trained), [5, 1, 7, 3], settings, LiveSettings(settings))
+    debts = []
+    for _ in range(cycles):
+        if loop.step().finish is not None:
+            break
+        run_, drafter = loop.run, loop.run.drafter
+        assert drafter is not None
+        debts.append(len(run_.tokens) - 1 - run_.verifier.n_q)
+        with torch.inference_mode():
+            verifier = run_.verifier
+            if debts[-1] == 0:
+                verifier = Verifier(verifier.runner, run_.limit + 4, taps=trained.taps)
+                verifier.prefill(run_.tokens[:-1])
+            fresh = trained.make(verifier, run_.limit + 4)
+            fresh.begin(run_.tokens)
+            wanted = fresh.draft(3, GREEDY, noise())
+            found = drafter.draft(min(3, run_.limit - len(run_.tokens)), GREEDY, noise())
+        assert found.logits is not None and wanted.logits is not None
+        count = found.length
+        torch.testing.assert_close(found.logits, wanted.logits[:count], atol=1e-9, rtol=0.0)
+    return debts
+
+
+@torch.inference_mode()
+def draft_behind_replaced_text(
+    pair: ModelPair, trained: Trained, text: list[int], start: int, tokens: list[int]
+) -> Draft:
+    """A drafter that read and drafted behind `text`, and is then told of `tokens` from `start` on."""
+    verifier = Verifier(parts_of(pair).runner, 64, taps=trained.taps)
+    verifier.prefill(text[:-1])
+    drafter = trained.make(verifier, 64)
+    drafter.begin(text)
+    drafter.draft(3, GREEDY, noise())
+    verifier.rewind(start)
+    verifier.prefill([*text[:start], *tokens][:-1])
+    drafter.commit(tokens, start)
+    return drafter.draft(3, GREEDY, noise())
