@@ -12,6 +12,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
+from ..drafters.borrowed import BorrowedModel, whole_model
 from ..errors import PairError, SettingsError
 from ..pair import ModelPair
 from ..settings import Settings
@@ -143,6 +144,8 @@ def hf_runner(name: str, pair: ModelPair, settings: Settings) -> HFRunner:
 
 def _assistant(pair: ModelPair) -> PreTrainedModel:
     draft = pair.draft_model
+    if pair.trained is not None and isinstance(pair.trained.drafter.module, BorrowedModel):
+        return whole_model(pair.trained.drafter.module, pair.verifier.model)
     if draft is None:
         raise PairError(
             f"hf-assisted needs a draft model, and the drafter of {pair.name!r} is {pair.drafter.kind!r}; "

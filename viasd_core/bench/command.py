@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DataError
-from ..pair import ModelPair, load_pair
-from ..presets import load_preset
+from ..pair import ModelPair, load_pair, with_drafter
+from ..presets import load_preset, parse_drafter
 from ..recording import describe, encode_prompt
 from ..settings import METHOD_OPTIONS, Settings, check_drafter
 from ..sources import public_identity
@@ -52,7 +52,10 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     )
     for method in request.methods:
         check_drafter(method, pair.drafter.kind)
-    lanes = [*engine_lanes(pair, settings), *baseline_lanes(pair, settings[BASE], request.baselines)]
+    lanes = engine_lanes(pair, settings)
+    for drafter in request.more_drafters:
+        lanes += drafted_lanes(drafter, pair, settings)
+    lanes += [*baseline_lanes(pair, settings[BASE], request.baselines)]
     if request.tracing_cost:
         lanes.append(Lane(EngineRunner(UNTRACED, pair, settings["via-sd"].with_(trace=False)), None))
     prompts, skipped = encode(pair, items, request.max_new_tokens, raw=request.raw)
@@ -122,18 +125,20 @@ class Benchmark:
         return document(self.facts, specs, self.entries, complete=self.complete, gamma_search=searches)
 
     def _add_best_gammas(self, say: Say) -> None:
-        for method, settings in self.settings.items():
-            if "gamma" not in METHOD_OPTIONS[method]:
+        for lane in list(self.lanes):
+            base = lane.runner
+            if lane.spec is None or not isinstance(base, EngineRunner) or not drafts(base.settings.method):
                 continue
-            say(f"looking for the best gamma of {method}")
+            say(f"looking for the best gamma of {base.label}")
 
-            def at(gamma: int, method: str = method, settings: Settings = settings) -> EngineRunner:
-                return EngineRunner(f"{method} (gamma {gamma})", self.pair, settings.with_(gamma=gamma))
+            def at(gamma: int, base: EngineRunner = base) -> EngineRunner:
+                label = f"{base.label} (gamma {gamma})"
+                return replace(base, label=label, settings=base.settings.with_(gamma=gamma))
 
-            candidates = sorted({*CANDIDATES, settings.gamma})
+            candidates = sorted({*CANDIDATES, base.settings.gamma})
             found = search_gamma(at, self.prompts, candidates, self.request.max_new_tokens)
-            self.searches[method] = found
-            if found["best"] != settings.gamma:
+            self.searches[base.label] = found
+            if found["best"] != base.settings.gamma:
                 self.lanes.append(engine_lane(at(found["best"]), best_gamma=True))
 
     def _decode(self, token_ids: Sequence[int]) -> str:
@@ -147,6 +152,20 @@ def engine_lane(runner: EngineRunner, **more: Any) -> Lane:
     mask = {key: known[key] for key in ("mask", "mask_id", "r_eff") if known[key] is not None}
     spec = {"label": runner.label, "method": settings.method, "settings": settings.as_dict()}
     return Lane(runner, {**spec, **mask, **more})
+
+
+def drafts(method: str) -> bool:
+    return "gamma" in METHOD_OPTIONS[method]
+
+
+def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
+    """The drafting methods once more, with another drafter for the same verifier. Raises SourceError, PairError."""
+    other = with_drafter(pair, parse_drafter(drafter))
+    return [
+        engine_lane(EngineRunner(f"{method}, {drafter}", other, chosen), drafter=drafter)
+        for method, chosen in settings.items()
+        if drafts(method)
+    ]
 
 
 def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
@@ -183,7 +202,7 @@ def encode(
 
 def pair_facts(pair: ModelPair) -> dict[str, Any]:
     """Models, dtype and attention backend, without the folders that weights were read from."""
-    draft = pair.draft_model
+    draft = pair.trained or pair.draft_model
     return {
         "preset": pair.preset.name,
         "pair": pair.name,

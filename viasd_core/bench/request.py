@@ -35,6 +35,7 @@ class Request:
     overrides: dict[str, Any] = field(default_factory=dict)
     verifier: str | None = None
     drafter: str | None = None
+    more_drafters: tuple[str, ...] = ()  # the drafting methods are measured with each of these as well
     dtype: str = "auto"
     device: str = "auto"
 

@@ -73,7 +73,15 @@ def add_parser(commands: Any) -> None:
             "--" + name.replace("_", "-"), type=kind, metavar="X", help="in place of the preset's"
         )
     parser.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
-    parser.add_argument("--drafter", metavar="D", help="none, layer-skip, lookup, or a model source")
+    parser.add_argument(
+        "--drafter", metavar="D", help="none, layer-skip, lookup, a shipped drafter or a source"
+    )
+    parser.add_argument(
+        "--more-drafters",
+        metavar="LIST",
+        default="",
+        help="comma-separated: the drafting methods once more with each of these",
+    )
     parser.add_argument(
         "--dtype", default="auto", metavar="D", help="auto, float32, bfloat16, float16, float64"
     )
@@ -144,6 +152,7 @@ def request_from(args: argparse.Namespace) -> Request:
         overrides={name: value for name, value in overrides.items() if value is not None},
         verifier=args.verifier,
         drafter=args.drafter,
+        more_drafters=split_names(args.more_drafters),
         dtype=args.dtype,
         device=args.device,
     )

@@ -113,6 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..pair import load_pair
     from ..recording import encode_prompt, record
+    from ..self_check import self_check
 
     if args.drafter is not None and settings.method == "ar":
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
@@ -121,8 +122,12 @@ def run(args: argparse.Namespace) -> int:
     )
     check_drafter(settings.method, pair.drafter.kind)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
-    stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
     trace, status = Trace(), 0
+    if settings.method != "ar" and (check := self_check(pair)) is not None:
+        trace.run["drafter_check"] = check
+        if check["warning"]:
+            print(f"warning: {printable(check['warning'])}", file=sys.stderr)
+    stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill keeps the trace as Ctrl-C does
     try:
         record(pair, prompt, settings, prompt_ids=prompt_ids, on_event=stream, trace=trace)

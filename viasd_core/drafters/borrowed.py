@@ -68,6 +68,22 @@ def cut_head(head: nn.Linear, draft_ids: Tensor) -> nn.Linear:
     return cut
 
 
+def whole_model(model: BorrowedModel, verifier: Any) -> Any:
+    """A Hugging Face causal LM over the verifier's whole vocabulary, sharing blocks, embedding and head.
+
+    For baselines that draft with Hugging Face's own code. Nothing is copied.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = copy.deepcopy(model.config)
+    config.vocab_size = 1
+    whole: Any = AutoModelForCausalLM.from_config(config, dtype=verifier.dtype)
+    whole.model.layers, whole.model.norm = model.model.layers, model.model.norm
+    whole.model.embed_tokens, whole.lm_head = verifier.model.embed_tokens, verifier.lm_head
+    whole.config.vocab_size = verifier.config.vocab_size
+    return whole.eval()
+
+
 def spread(logits: Tensor, draft_ids: Tensor | None, vocab_size: int) -> Tensor:
     """Logits [n, draft vocab] over the whole vocabulary [n, V]: -inf where the drafter knows no id."""
     if draft_ids is None:
