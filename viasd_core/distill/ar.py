@@ -49,6 +49,7 @@ class ArObjective:
 
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.target.config.to_dict()
+        config.pop("_name_or_path", None)  # a place on this machine
         return config | {
             "architectures": [ARCHITECTURE],
             "num_hidden_layers": len(self.origins),

@@ -125,7 +125,7 @@ class BlockObjective:
     def _cut(self, batch: Batch, random: torch.Generator | None) -> Blocks:
         """Anchors from the prompt's last row to the text's second last; evenly spread without `random`."""
         first = batch.prompt_tokens - 1
-        room = (batch.lengths - 2 - first).clamp_min(1)[:, None]
+        room = (batch.lengths - 1 - first)[:, None]
         shape = (len(first), self.anchors)
         device = batch.ids.device
         if random is None:
@@ -133,7 +133,8 @@ class BlockObjective:
             known = torch.zeros(shape, dtype=torch.long, device=device)
         else:
             spread = torch.rand(shape, generator=random).to(device)
-            length = torch.randint(1, self.slots - 1, shape, generator=random).to(device)
+            most = self.slots - 2  # one slot is left to learn
+            length = torch.randint(1, max(most, 1) + 1, shape, generator=random).clamp_max(most).to(device)
             known = torch.where(torch.rand(shape, generator=random).to(device) < KNOWN_SHARE, length, 0)
         anchors = first[:, None] + (spread * room).long()
         slots = anchors[..., None] + torch.arange(self.slots, device=device)

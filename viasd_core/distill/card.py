@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from ..atomic import replace_file
 from .objective import Objective
@@ -20,7 +20,8 @@ def write_drafter(folder: Path, objective: Objective, trained_for: dict[str, Any
     weights = {name: value.to(STORED).contiguous() for name, value in objective.module.state_dict().items()}
     weights |= objective.extra_tensors()
     config = objective.config() | {"trained_for": trained_for}
-    replace_file(folder / "model.safetensors", lambda place: save_file(weights, place, {"format": "pt"}))
+    content = save(weights, {"format": "pt"})
+    replace_file(folder / "model.safetensors", lambda place: place.write_bytes(content))
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     replace_file(folder / "config.json", lambda place: place.write_text(text, "utf-8"))
 
@@ -39,8 +40,8 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         "```",
         "",
         f"- Trained weights: {facts['parameters']:,} (bfloat16); embedding and head are the verifier's.",
-        f"- Data: {facts['tokens']:,} tokens that the verifier wrote in answer to {facts['prompts']:,} prompts "
-        f"of {', '.join(facts['data'])}; every 32nd prompt was held out.",
+        f"- Data: {facts['tokens']:,} tokens that the verifier wrote in answer to {facts['prompts']:,} "
+        f"prompts of {', '.join(facts['data'])}; every 32nd prompt was held out.",
         f"- Training: {facts['steps']:,} steps, best held-out figures at step {facts['best_step']:,}; "
         f"{facts['minutes']:.0f} minutes on {facts['hardware']}.",
         "- Settings: " + ", ".join(f"{key} {value}" for key, value in facts["settings"].items()) + ".",

@@ -72,7 +72,7 @@ def collect(
         seed=plan.seed,
     )
     left: Iterator[Prompt] = (prompt for prompt in mine if prompt.index not in done)
-    for answers in batches(answering.answers(left), SHARD_TOKENS):
+    for answers in batches(answering.answers(left), min(SHARD_TOKENS, share - have)):
         folder.write(f"{worker}-{time.time_ns()}", answers)
         new = sum(answer.new_tokens for answer in answers)
         have += new

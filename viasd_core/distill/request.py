@@ -49,6 +49,8 @@ class Request:
         ):
             if getattr(self, name) < least:
                 raise SettingsError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.seed >= 2**32:
+            raise SettingsError(f"seed must be below {2**32}; got {self.seed}")
         if not 0 < self.epochs <= 1000:
             raise SettingsError(f"epochs must lie between 0 and 1000; got {self.epochs}")
         if not 0 < self.learning_rate <= 1:

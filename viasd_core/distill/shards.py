@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from ..atomic import replace_file
@@ -61,7 +61,7 @@ class ShardFolder:
         path = folder / PLAN
         if not path.exists():
             replace_file(path, lambda place: place.write_text(json.dumps(plan, indent=1) + "\n", "utf-8"))
-        kept = json.loads(path.read_text("utf-8"))
+        kept = _read_plan(path)
         different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
         if different:
             raise DataError(
@@ -99,7 +99,20 @@ class ShardFolder:
             "features": torch.cat([_one_row_more(answer.features) for answer in answers]),
             "final": torch.cat([_one_row_more(answer.final) for answer in answers]),
         }
-        replace_file(self.folder / f"shard-{name}.safetensors", lambda place: save_file(tensors, place))
+        content = save(tensors)
+        replace_file(self.folder / f"shard-{name}.safetensors", lambda place: place.write_bytes(content))
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        raise DataError(
+            f"{path} is damaged, so nobody knows what its answers were made with; choose another folder"
+        )
+    return kept
 
 
 def read_shard(path: Path) -> Shard:

@@ -7,13 +7,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..atomic import replace_file
+from ..errors import DataError
 from .batches import Batch, count_batches, held_out_batches, training_batches
 from .objective import HeldOut, Objective
 
@@ -51,7 +54,10 @@ Report = Callable[[str, dict[str, Any]], None]
 
 
 class Trainer:
-    """Trains `objective` on shard `paths`; `state` is the file that a later run resumes from."""
+    """Trains `objective` on shard `paths`; `state` is the file that a later run resumes from.
+
+    Raises DataError when no answer is held out, and when `state` is damaged or belongs to another training.
+    """
 
     def __init__(
         self, objective: Objective, paths: list[Path], training: Training, state: Path, report: Report
@@ -60,7 +66,12 @@ class Trainer:
 
         self.objective, self.paths, self.training = objective, paths, training
         self.state, self.report = state, report
-        cuda = torch.cuda.is_available()
+        self.made_with = {
+            "training": asdict(training),
+            "answers": [path.name for path in paths],
+            "drafter": objective.config(),
+        }
+        cuda = next(objective.module.parameters()).is_cuda
         self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
         parameters = [p.requires_grad_(True) for p in objective.module.parameters()]
         self.optimizer = torch.optim.AdamW(
@@ -70,12 +81,17 @@ class Trainer:
         self.steps = max(1, round(self.per_epoch * training.epochs) // self.accelerator.num_processes)
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
+        if not any(True for _ in held_out_batches(paths, 1, 1)):
+            raise DataError("no answer is held out to measure on; give more prompts or more --tokens")
 
     def run(self) -> Progress:
         """Train to the end, or to the early stop; the module then holds the best weights seen."""
         self._resume()
         first = self.progress.step
         for step, batch in self._batches(first):
+            if self.progress.stale >= self.training.patience:
+                self.report("stop", {"step": step, "stale": self.progress.stale})
+                break
             self._step(step, batch)
             self.progress.step = step + 1
             last = step + 1 == self.steps
@@ -83,9 +99,6 @@ class Trainer:
                 self._measure()
             if (step + 1) % self.training.save_every == 0 or last:
                 self._save()
-            if self.progress.stale >= self.training.patience:
-                self.report("stop", {"step": step + 1, "stale": self.progress.stale})
-                break
         if self.best:
             self.objective.module.load_state_dict(self.best)
         return self.progress
@@ -161,13 +174,27 @@ class Trainer:
             "best": self.best,
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
+            "made_with": self.made_with,
         }
-        replace_file(self.state, lambda place: torch.save(content, place))
+        buffer = BytesIO()  # torch.save to a full disk says nothing that a user could act on
+        torch.save(content, buffer)
+        replace_file(self.state, lambda place: place.write_bytes(buffer.getbuffer()))
 
     def _resume(self) -> None:
         if not self.state.exists():
             return
-        content = torch.load(self.state, map_location="cpu", weights_only=True)
+        try:
+            content = torch.load(self.state, map_location="cpu", weights_only=True)
+        except (RuntimeError, UnpicklingError, EOFError) as error:
+            raise DataError(
+                f"{self.state} is damaged and training cannot resume from it; delete it to train anew from "
+                "the same answers"
+            ) from error
+        if content.get("made_with") != self.made_with:
+            raise DataError(
+                f"{self.state} belongs to a training with other settings or answers; delete it to train "
+                "anew, or choose another --out"
+            )
         self.objective.module.load_state_dict(content["module"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.best, self.steps = content["best"], content["steps"]

@@ -41,6 +41,7 @@ def answer_all(pair: ModelPair, work: Work, workers: int, progress: Progress) ->
     """Collect answers with `workers` processes; new tokens in all. Raises DataError when a worker fails."""
     if workers == 1:
         return _collect(pair, work, 0, 1, progress)
+    ShardFolder(work.folder, work.identity).summary()  # sets damaged shards aside once, before they all look
     context = get_context("spawn")
     heard: Any = context.Queue()
     team = [

@@ -117,7 +117,7 @@ def fits(config: Mapping[str, Any]) -> bool:
 def load(checkpoint: Checkpoint, target: Target) -> Trained:
     """A DFlash folder. Raises PairError (made for another verifier), SourceError (damaged files)."""
     config = checkpoint.config
-    special = config.get("dflash_config") or {}
+    special = special_part(checkpoint)
     check_equal(checkpoint, target, "hidden size", config.get("hidden_size"), target.config.hidden_size)
     check_equal(checkpoint, target, "layers", config.get("num_target_layers"), target.runner.n_layers)
     check_equal(checkpoint, target, "vocabulary", config.get("vocab_size"), target.config.vocab_size)
@@ -129,8 +129,11 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         raise SourceError(
             f"config.json of {checkpoint.name} names no usable mask_token_id; got {mask_token!r}"
         )
-    if not all(isinstance(tap, int) and 0 <= tap < target.runner.n_layers for tap in taps):
+    layers = range(target.runner.n_layers)
+    if not isinstance(taps, list | tuple) or not all(isinstance(tap, int) and tap in layers for tap in taps):
         raise SourceError(f"config.json of {checkpoint.name} taps layers that {target.name} has not: {taps}")
+    if checkpoint.need("block_size") < 2:
+        raise SourceError(f"config.json of {checkpoint.name} has a block_size below 2: it drafts nothing")
     draft_ids = None
     if "d2t" in checkpoint.files:
         draft_ids = from_offsets(checkpoint, checkpoint.read("d2t"), target.runner.vocab_size)
@@ -139,9 +142,16 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
     domino = None
     if special.get("projector_type") == "domino":
         width = len(draft_ids) if draft_ids is not None else target.config.vocab_size
-        domino = Domino(network.config.hidden_size, special["domino_state"], special["domino_rank"], width)
+        state, rank = special.get("domino_state"), special.get("domino_rank")
+        if not isinstance(state, int) or not isinstance(rank, int):
+            raise SourceError(
+                f"config.json of {checkpoint.name} has a Domino head without sizes: domino_state is "
+                f"{state!r}, domino_rank {rank!r}"
+            )
+        domino = Domino(network.config.hidden_size, state, rank, width)
         parts["domino"] = domino
     checkpoint.fill(StoredBlock(network, domino), target, ignore=("d2t",))
+    network.reset_rotary(target.runner.device)
     head = target.head if draft_ids is None else cut_head(target.head, draft_ids)
     view: Callable[[Any], Any] = thin_view if suits(target.head.weight) else lambda module: module
     model = BlockModel(
@@ -169,6 +179,29 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         return BlockDrafter(checkpoint.name, model, verifier, slots)
 
     return Trained("dflash", tuple(taps), make, parts)
+
+
+def special_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """What only DFlash's config has. Raises SourceError for kinds whose forward is another than ours."""
+    config = checkpoint.config
+    special = config.get("dflash_config") or {}
+    if not isinstance(special, Mapping):
+        raise SourceError(f"dflash_config of {checkpoint.name} must be a mapping; got {special!r}")
+    plain: dict[str, Any] = {
+        "is_causal": False,
+        "input_embedding_scale": 1.0,
+        "output_multiplier": 1.0,
+        "final_logit_softcapping": 0,
+    }
+    changed = [key for key, usual in plain.items() if (special.get(key, config.get(key)) or usual) != usual]
+    if set(config.get("layer_types") or ()) - {"full_attention"}:
+        changed.append("layer_types")
+    if changed:
+        raise SourceError(
+            f"{checkpoint.name} is a kind of DFlash drafter that is not supported: {', '.join(changed)} "
+            "differs from the published form"
+        )
+    return special
 
 
 class StoredBlock(nn.Module):

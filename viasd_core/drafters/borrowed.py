@@ -115,7 +115,7 @@ def to_offsets(draft_ids: Tensor) -> Tensor:
 
 def from_offsets(checkpoint: Checkpoint, d2t: Tensor, vocab_size: int) -> Tensor:
     """The verifier's ids of a d2t tensor. Raises SourceError unless they are distinct and all known to it."""
-    ids = d2t.long() + torch.arange(d2t.shape[0])
+    ids = d2t.flatten().long() + torch.arange(d2t.numel())
     if (
         d2t.dim() != 1
         or not len(ids)
@@ -153,6 +153,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
     draft_ids = from_offsets(checkpoint, checkpoint.read("d2t"), target.runner.vocab_size)
     model = BorrowedModel(target, blocks, draft_ids)
     checkpoint.fill(TrainedPart(model), target, ignore=("d2t",))
+    model.model.rotary_emb.to(target.runner.device)
     runner = ReducedRunner(model, draft_ids, target.runner.vocab_size, target.runner.n_ctx)
 
     def make(verifier: Verifier, capacity: int) -> Drafter:

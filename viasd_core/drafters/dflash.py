@@ -106,6 +106,10 @@ class DFlash(nn.Module):
         self.hidden_norm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.rotary_emb = Qwen3RotaryEmbedding(config)
 
+    def reset_rotary(self, device: torch.device) -> None:
+        """Make the rotary frequencies anew, in float32: in bfloat16 they would be positions off."""
+        self.rotary_emb = Qwen3RotaryEmbedding(self.config).to(device)
+
     def forward(
         self,
         block: Tensor,
