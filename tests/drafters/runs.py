@@ -81,15 +81,17 @@ def sampled_p_values(
     parts = parts_with(pair, trained)
     law = law_of(pair, prompt, 2, temperature)
     counts = np.zeros(law.shape)
+    # Without a bonus both tokens are drafted at once.
+    options = Settings(
+        method="sd", gamma=3, max_new_tokens=2, temperature=temperature, bonus="none", trace=False
+    )
     for seed in range(runs):
-        settings = Settings(
-            method="sd", gamma=3, max_new_tokens=2, temperature=temperature, seed=seed, trace=False
-        )
+        settings = options.with_(seed=seed)
         loop = Loop(parts, prompt, settings, LiveSettings(settings))
         while loop.step().finish is None:
             continue
         counts[tuple(loop.run.tokens[len(prompt) :])] += 1
-    other = law_of(pair, prompt, 2, 1.5 * temperature)
+    other = law_of(pair, prompt, 2, 2 * temperature)
     return p_value(counts.reshape(-1), law.reshape(-1)), p_value(counts.reshape(-1), other.reshape(-1))
 
 

@@ -20,8 +20,10 @@ from drafters.plain_forward import (
     widened,
 )
 from drafters.runs import (
+    GREEDY,
     draft_behind_replaced_text,
     first_draft,
+    noise,
     parts_with,
     sampled_p_values,
     state_follows_from_the_text,
@@ -35,6 +37,7 @@ from viasd_core.errors import PairError, SourceError, ViasdError
 from viasd_core.pair import ModelPair
 from viasd_core.probs import Sampling
 from viasd_core.settings import Settings
+from viasd_core.verifier import Verifier
 
 TEXT = [5, 9, 7, 30, 41, 2, 2, 17, 80]
 EPS, THETA = 1e-5, 500.0
@@ -150,6 +153,20 @@ def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, t
         assert max(debts) > 0 and min(debts) == 0, "no debt was made, or none was paid"
 
 
+@torch.inference_mode()
+def test_a_second_prompt_starts_anew(tmp_path: Path) -> None:
+    pair, trained = small(tmp_path)
+    verifier = Verifier(target_of(pair).runner, 32, taps=trained.taps)
+    drafter = trained.make(verifier, 32)
+    for text in ([1, 4, 2, 7, 7, 0, 3, 5, 6], [6, 6, 1, 0, 2]):
+        verifier.rewind(0)
+        verifier.prefill(text[:-1])
+        drafter.begin(text)
+        found, wanted = drafter.draft(3, GREEDY, noise()).logits, first_draft(pair, trained, text, 3).logits
+        assert found is not None and wanted is not None
+        torch.testing.assert_close(found, wanted, atol=1e-9, rtol=0.0)
+
+
 @pytest.mark.parametrize("start", [2, 6, 9])
 def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
@@ -174,8 +191,8 @@ def test_a_prompt_of_one_token_starts_without_a_draft(tmp_path: Path) -> None:
 
 
 def test_sampled_text_with_the_drafter_follows_the_verifiers_law(tmp_path: Path) -> None:
-    pair, trained = small(tmp_path, vocab=5, draft_vocab=4)
-    ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=500)
+    pair, trained = small(tmp_path, vocab=4, draft_vocab=3)
+    ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=400)
     assert ours > 1e-3 and other < 1e-3
 
 
