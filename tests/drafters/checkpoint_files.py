@@ -27,7 +27,7 @@ def target_of(pair: ModelPair) -> Target:
 
 
 def saved(folder: Path, config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """Write a checkpoint and open it; a config value of ... and a tensor of None leave the entry out."""
+    """Write a checkpoint and open it; a config value of ... leaves its key out."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in config.items() if value is not ...}
     (folder / "config.json").write_text(json.dumps(kept), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -74,9 +76,7 @@ def wide_layer(
     return residual + linear("mlp.down_proj", gate * gate.sigmoid() * linear("mlp.up_proj", normed))
 
 
-def over_vocabulary(
-    rows: Tensor, weights: dict[str, Tensor], config: dict[str, object], vocab: int
-) -> Tensor:
+def over_vocabulary(rows: Tensor, weights: dict[str, Tensor], config: dict[str, Any], vocab: int) -> Tensor:
     """Head rows [n, draft vocab] as logits [n, vocab], token by token."""
     if config["draft_vocab_size"] == config["vocab_size"]:
         return rows[:, :vocab]
@@ -85,3 +85,22 @@ def over_vocabulary(
         if place + offset < vocab:
             whole[:, place + offset] = rows[:, place]
     return whole
+
+
+def plain_chain(
+    config: dict[str, Any], tensors: dict[str, Tensor], embedding: Tensor, features: Tensor, text: list[int],
+    count: int, vocab: int,
+) -> Tensor:  # fmt: skip
+    """EAGLE-3's greedy draft logits [count, vocab]: everything recomputed for every token."""
+    eps, theta = config["rms_norm_eps"], config["rope_theta"]
+    weights = read_all(tensors)
+    tokens = text[1:]
+    hidden = features @ weights["fc.weight"].T
+    rows = []
+    for _ in range(count):
+        wide = widened(weights, embedding[tokens], hidden, eps)
+        last = wide_layer(weights, wide, hidden, theta, eps)[-1:]
+        head = rms(last, weights["norm.weight"], eps) @ weights["lm_head.weight"].T
+        rows.append(over_vocabulary(head, weights, config, vocab))
+        tokens, hidden = [*tokens, int(rows[-1].argmax())], torch.cat([hidden, last])
+    return torch.cat(rows)

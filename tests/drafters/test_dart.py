@@ -203,6 +203,18 @@ def test_a_stored_copy_of_the_verifiers_embedding_is_passed_over(tmp_path: Path)
     assert torch.equal(copied.logits, plain.logits)
 
 
+def test_in_single_precision_few_rows_go_the_quick_way_to_the_same_draft(tmp_path: Path) -> None:
+    """On a CPU the products of a few rows read the weights in another order."""
+    logits = []
+    for dtype in (torch.float32, torch.float64):
+        pair = toy_pair(drafter="none", layers=6, dtype=dtype)
+        target = target_of(pair)
+        draft = first_draft(pair, load(dart(tmp_path, target.config, 40, seed=7), target), TEXT, 3)
+        assert draft.logits is not None and draft.logits.dtype == dtype
+        logits.append(draft.logits.double())
+    torch.testing.assert_close(logits[0], logits[1], atol=1e-3, rtol=0.0)
+
+
 def test_pickled_weights_are_refused_with_what_to_do(tmp_path: Path) -> None:
     target = target_of(toy_pair(drafter="none", layers=8))
     checkpoint = dart(tmp_path, target.config)

@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 
 from drafters.checkpoint_files import eagle, eagle_parts, saved, target_of
-from drafters.plain_forward import (
-    embedding_of,
-    feature_rows,
-    over_vocabulary,
-    read_all,
-    rms,
-    wide_layer,
-    widened,
-)
+from drafters.plain_forward import embedding_of, feature_rows, plain_chain
 from drafters.runs import (
     GREEDY,
     draft_behind_replaced_text,
@@ -40,25 +32,7 @@ from viasd_core.settings import Settings
 from viasd_core.verifier import Verifier
 
 TEXT = [5, 9, 7, 30, 41, 2, 2, 17, 80]
-EPS, THETA = 1e-5, 500.0
-
-
-def plain_chain(
-    config: dict[str, Any], tensors: dict[str, Tensor], embedding: Tensor, features: Tensor, text: list[int],
-    count: int, vocab: int,
-) -> Tensor:  # fmt: skip
-    """Greedy draft logits [count, vocab]: everything recomputed for every token."""
-    weights = read_all(tensors)
-    tokens = text[1:]
-    hidden = features @ weights["fc.weight"].T
-    rows = []
-    for _ in range(count):
-        wide = widened(weights, embedding[tokens], hidden, EPS)
-        last = wide_layer(weights, wide, hidden, THETA, EPS)[-1:]
-        head = rms(last, weights["norm.weight"], EPS) @ weights["lm_head.weight"].T
-        rows.append(over_vocabulary(head, weights, config, vocab))
-        tokens, hidden = [*tokens, int(rows[-1].argmax())], torch.cat([hidden, last])
-    return torch.cat(rows)
+THETA = 500.0
 
 
 @pytest.mark.parametrize(("family", "layers"), [("llama", 8), ("qwen3", 5)])
@@ -286,6 +260,18 @@ def test_a_damaged_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> N
     with pytest.raises(SourceError, match=said) as caught:
         load(saved(tmp_path, config, kept), target)
     assert "\n" not in str(caught.value)
+
+
+def test_in_single_precision_few_rows_go_the_quick_way_to_the_same_draft(tmp_path: Path) -> None:
+    """On a CPU the products of a few rows read the weights in another order."""
+    logits = []
+    for dtype in (torch.float32, torch.float64):
+        pair = toy_pair(drafter="none", layers=6, dtype=dtype)
+        target = target_of(pair)
+        draft = first_draft(pair, load(eagle(tmp_path, target.config, 40, seed=7), target), TEXT, 3)
+        assert draft.logits is not None and draft.logits.dtype == dtype
+        logits.append(draft.logits.double())
+    torch.testing.assert_close(logits[0], logits[1], atol=1e-3, rtol=0.0)
 
 
 def test_pickled_weights_are_refused_with_what_to_do(tmp_path: Path) -> None:

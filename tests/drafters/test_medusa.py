@@ -231,6 +231,18 @@ def test_heads_that_do_not_fit_or_are_damaged_are_refused_in_a_sentence(name: st
     assert "\n" not in str(caught.value) and "toy-drafter" in str(caught.value)
 
 
+def test_in_single_precision_few_rows_go_the_quick_way_to_the_same_draft(tmp_path: Path) -> None:
+    """On a CPU the products of a few rows read the weights in another order."""
+    logits = []
+    for dtype in (torch.float32, torch.float64):
+        pair = toy_pair(drafter="none", layers=6, dtype=dtype)
+        target = target_of(pair)
+        draft = first_draft(pair, load(saved(tmp_path, *numbered(target.config)), target), TEXT, 3)
+        assert draft.logits is not None and draft.logits.dtype == dtype
+        logits.append(draft.logits.double())
+    torch.testing.assert_close(logits[0], logits[1], atol=1e-3, rtol=0.0)
+
+
 def test_pickled_heads_are_refused_with_what_to_do(tmp_path: Path) -> None:
     """As most were published: medusa_lm_head.pt."""
     target = target_of(toy_pair(drafter="none"))
