@@ -7,28 +7,20 @@ from typing import Any
 
 import gradio as gr
 
+from viasd_core.cli.generate import as_json
 from viasd_core.errors import TraceError, ViasdError
 from viasd_core.settings import METHOD_OPTIONS, METHODS, refuse_unused
 
-from .catalog import DRAFTERS, Catalog
+from .catalog import Catalog
 from .engine import Engine
 from .examples import Example
+from .job import OWN
 from .options import BY_NAME, LIVE
 from .runs import Run
 from .session import Sessions
 from .wiring import stream
 
 REPORT_S = 0.5  # between two reports of a running generation
-RESULT = (
-    "text",
-    "token_ids",
-    "prompt_tokens",
-    "finish_reason",
-    "method",
-    "settings",
-    "wall_s",
-    "tokens_per_s",
-)
 
 
 class Api:
@@ -49,7 +41,7 @@ class Api:
         prompt: str,
         preset: str = "",
         method: str = "via-sd",
-        drafter: str = "preset",
+        drafter: str = OWN,
         max_new_tokens: int = 64,
         temperature: float = 0.0,
         seed: int = 0,
@@ -61,14 +53,15 @@ class Api:
     ) -> Iterator[dict[str, Any]]:
         """Decode a prompt with the whole page's queue. Yields what is known so far; the last is complete.
 
-        Settings left out are the preset's. `run` in the answer is the id that `export` takes.
+        Settings left out are the preset's; `drafter` is one that `list` names for the preset. `run` in the
+        answer is the id that `export` takes.
         """
         given = {
             "alpha1": alpha1,
             "alpha2": alpha2,
             "gamma": gamma,
             "skip_ratio": skip_ratio,
-            "strict": strict or None,
+            "strict": None if strict is False else strict,
         }
         chosen = {name: value for name, value in given.items() if value is not None}
         run = Run()
@@ -77,7 +70,9 @@ class Api:
                 refuse_unused(method, set(chosen))
             wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
             values = chosen | {"max_new_tokens": wanted, "temperature": temperature, "seed": seed}
-            job = self.catalog.job(prompt, preset or self.catalog.first, method, drafter, values)
+            job = self.catalog.job(
+                prompt, self.catalog.first if preset == "" else preset, method, drafter, values
+            )
             self.engine.submit(run, job)
         except ViasdError as error:
             raise gr.Error(str(error)) from error
@@ -104,11 +99,11 @@ class Api:
         return {"path": str(path), "meta": {"_type": "gradio.FileData"}}
 
     def list(self) -> dict[str, Any]:
-        """Presets, methods with their settings, drafters, caps and recorded runs."""
+        """Presets, methods with their settings, drafters that fit each preset, caps and recorded runs."""
         return {
             "presets": {name: preset.description for name, preset in self.catalog.presets.items()},
             "methods": {name: sorted(METHOD_OPTIONS[name]) for name in METHODS},
-            "drafters": list(DRAFTERS),
+            "drafters": {name: self.catalog.drafters(name) for name in self.catalog.presets},
             "live": [option.name for option in LIVE],
             "max_new_tokens": self.catalog.limits.max_tokens,
             "max_prompt": self.catalog.limits.max_prompt,
@@ -129,4 +124,6 @@ def report(run: Run) -> dict[str, Any]:
     answer["message"] = run.last_words
     if not trace.cycles:
         return answer
-    return answer | {name: trace.run.get(name) for name in RESULT} | trace.run["totals"]
+    result = as_json(trace, None)
+    del result["trace"]  # `export` gives it
+    return answer | result

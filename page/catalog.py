@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from viasd_core.errors import PromptError, SettingsError
-from viasd_core.presets import Preset, load_preset, preset_names
+from viasd_core.presets import Preset, drafter_choices, load_preset, parse_drafter, preset_names
 from viasd_core.settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, Settings
 
-from .job import Job, PairKey
+from .job import OWN, Job, PairKey
 from .limits import Limits
-from .options import OPTIONS
+from .options import OPTIONS, one_of
 
-DRAFTERS = ("preset", "lookup", "layer-skip")
 FIRST_PROMPT = "Write three sentences about rivers."
 
 
@@ -43,32 +43,42 @@ class Catalog:
         """The first of the preset's own prompts."""
         return next(iter(self.presets[preset].prompts), FIRST_PROMPT)
 
-    def source(self, preset: str) -> str:
-        """What the loader is given: a shipped name, or the file it was opened with. Raises SettingsError."""
-        if preset not in self._given:
-            raise SettingsError(f"there is no preset {preset!r}; choose one of {', '.join(self._given)}")
-        return self._given[preset]
+    def drafters(self, preset: str) -> list[str]:
+        """Words of the drafters that fit a preset's verifier: `preset` for its own, then the named ones."""
+        return [OWN, *drafter_choices(self.presets[preset])]
 
-    def job(self, prompt: object, preset: str, method: str, drafter: str, values: Mapping[str, Any]) -> Job:
-        """A checked job. Values of options the method does not use are left out.
+    def own_drafter(self, preset: str) -> str:
+        """Which of the named drafters is the preset's own; empty when none is."""
+        own = self.presets[preset].drafter
+        for word in drafter_choices(self.presets[preset]):
+            spec = parse_drafter(word)
+            if spec == own or (spec.kind == own.kind and own.source is None):
+                return word
+        return ""
+
+    def job(
+        self, prompt: object, preset: object, method: object, drafter: object, values: Mapping[str, Any]
+    ) -> Job:
+        """A checked job; anything may be given. Values of options the method does not use are left out.
 
         Raises SettingsError for a bad value, PromptError for an empty or overlong prompt.
         """
-        if not isinstance(prompt, str) or not prompt.strip():
+        if not isinstance(prompt, str):
+            raise PromptError(f"the prompt is {reprlib.repr(prompt)}; give text")
+        if not prompt.strip():
             raise PromptError("the prompt is empty; write something to continue from")
         if len(prompt) > self.limits.max_prompt:
             raise PromptError(
                 f"the prompt has {len(prompt)} characters, {self.limits.max_prompt} fit; shorten it"
             )
-        if drafter not in DRAFTERS:
-            raise SettingsError(f"there is no drafter {drafter!r}; choose one of {', '.join(DRAFTERS)}")
-        source = self.source(preset)
-        return Job(PairKey(source, drafter), prompt, self.settings(preset, method, values))
+        preset = one_of("preset", preset, self.presets)
+        drafter = one_of("drafter", drafter, self.drafters(preset))
+        settings = self.settings(preset, method, values)
+        return Job(PairKey(self._given[preset], drafter), prompt, settings)
 
-    def settings(self, preset: str, method: str, values: Mapping[str, Any]) -> Settings:
+    def settings(self, preset: str, method: object, values: Mapping[str, Any]) -> Settings:
         """Checked settings of a form. Raises SettingsError."""
-        if method not in METHODS:
-            raise SettingsError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
+        method = one_of("method", method, METHODS)
         used = COMMON_OPTIONS | METHOD_OPTIONS[method]
         chosen = {
             option.name: option.read(values[option.name]) for option in OPTIONS if option.name in values

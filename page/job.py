@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from viasd_core.settings import Settings
 
+OWN = "preset"  # the drafter that the preset names
+
 
 @dataclass(frozen=True)
 class PairKey:
-    """Which models: a preset, with its own drafter or another kind."""
+    """Which models: a preset, with its own drafter or another one."""
 
     preset: str
-    drafter: str = "preset"  # preset | lookup | layer-skip
+    drafter: str = OWN  # or a word of viasd_core.presets.drafter_choices
 
 
 @dataclass(frozen=True)

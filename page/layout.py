@@ -14,10 +14,11 @@ from viz.viewer import template
 from .assets import STATIC, notice_script, plotly_url, viewer_script
 from .catalog import Catalog
 from .examples import Example
+from .job import OWN
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
 
 FIRST_METHOD = "via-sd"
-DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "layers skipped"}
+DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "layers skipped", "model": "a small model"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
             elem_id="viasd-method",
         )
         drafter = gr.Dropdown(
-            drafter_choices(catalog, catalog.first), value="preset", label="drafter", elem_id="viasd-drafter"
+            drafter_menu(catalog, catalog.first), value=OWN, label="drafter", elem_id="viasd-drafter"
         )
         controls = _controls(catalog)
         form_notice = _notice("viasd-form-notice")
@@ -85,9 +86,9 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
         )
     with gr.Row(elem_classes="viasd-transport"):
         run = gr.Button("Run", variant="primary", elem_id="viasd-run")
-        pause = gr.Button("Pause", elem_id="viasd-pause")
-        step = gr.Button("Step", elem_id="viasd-step")
-        stop = gr.Button("Stop", variant="stop", elem_id="viasd-stop")
+        pause = gr.Button("Pause", interactive=False, elem_id="viasd-pause")
+        step = gr.Button("Step", interactive=False, elem_id="viasd-step")
+        stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="viasd-stop")
     notice = _notice("viasd-notice")
     viewer = gr.HTML(
         value=None,
@@ -129,12 +130,15 @@ def _notice(elem_id: str) -> gr.HTML:
     )
 
 
-def drafter_choices(catalog: Catalog, preset: str) -> list[tuple[str, str]]:
-    """The preset's own drafter first, named by its kind."""
-    own = catalog.presets[preset].drafter.kind
-    words = DRAFTER_WORDS.get(own, "a small model" if own == "model" else own)
-    others = [(words, kind) for kind, words in DRAFTER_WORDS.items() if kind != own]
-    return [(f"{words} (the pair's own)", "preset"), *others]
+def drafter_menu(catalog: Catalog, preset: str) -> list[tuple[str, str]]:
+    """(words, value) of the drafters that fit a preset's verifier: its own first, trained ones by name."""
+    own = catalog.own_drafter(preset)
+    first = own or catalog.presets[preset].drafter.kind
+    others = [word for word in catalog.drafters(preset) if word not in (OWN, own)]
+    return [
+        (f"{DRAFTER_WORDS.get(first, first)} (own)", OWN),
+        *((DRAFTER_WORDS.get(word, word), word) for word in others),
+    ]
 
 
 def _controls(catalog: Catalog) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES
 from viasd_core.settings import BONUSES, COMMON_OPTIONS, GATES, METHOD_OPTIONS, RULES
 
+LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {
     "via-sd": "VIA-SD (three tiers)",
     "sd": "SD (two tiers, lossless)",
@@ -53,18 +56,31 @@ class Option:
             known = [choice for _, choice in self.choices]
             if value not in known:
                 raise SettingsError(
-                    f"{self.name} is {value!r}; choose one of {', '.join(filter(None, known))}"
+                    f"{self.name} is {reprlib.repr(value)}; choose one of {', '.join(filter(None, known))}"
                 )
             return value or None
         if self.kind == "switch":
-            return bool(value)
+            if not isinstance(value, bool):
+                raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give true or false")
+            return value
         if value is None and self.name == "debt_cap":
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SettingsError(f"{self.name} is {value!r}; give a number")
+        return self._read_number(value)
+
+    def _read_number(self, value: Any) -> int | float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= LARGEST:  # so that not-a-number is refused too
+            raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give a number")
         if self.whole and value == int(value):
             return int(value)
         return value if self.whole else float(value)
+
+
+def one_of(what: str, value: object, known: Collection[str]) -> str:
+    """`value`, if it is one of the known words. Raises SettingsError."""
+    if isinstance(value, str) and value in known:
+        return value
+    raise SettingsError(f"there is no {what} {reprlib.repr(value)}; choose one of {', '.join(known)}")
 
 
 def _words(*values: str) -> tuple[tuple[str, str], ...]:

@@ -6,12 +6,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from viasd_core.errors import SourceError, ViasdError
+from viasd_core.errors import ViasdError
 
-from .job import PairKey
+from .job import OWN, PairKey
 
 if TYPE_CHECKING:
     from viasd_core.pair import ModelPair
@@ -21,6 +20,7 @@ log = logging.getLogger(__name__)
 KEPT = 2  # presets in memory at once
 
 Loader = Callable[[str], Any]
+Redrafter = Callable[["ModelPair", str], "ModelPair"]
 Answer = Callable[["ModelPair | None", str], None]
 
 
@@ -31,26 +31,36 @@ def load_preset_pair(preset: str) -> ModelPair:
     return load_pair(preset)
 
 
-class PairStore:
-    """Pairs by preset. A failed load is not remembered: the next run tries again."""
+def with_drafter(pair: ModelPair, drafter: str) -> ModelPair:
+    """The same verifier with another drafter, given by its word. Raises ViasdError."""
+    from viasd_core.pair import with_drafter as redraft
+    from viasd_core.presets import parse_drafter
 
-    def __init__(self, loader: Loader = load_preset_pair) -> None:
-        self._loader = loader
+    return redraft(pair, parse_drafter(drafter))
+
+
+class PairStore:
+    """Pairs by preset, and by the drafters that were asked for. A failed load is not remembered: the next run
+    tries again.
+    """
+
+    def __init__(self, loader: Loader = load_preset_pair, redrafter: Redrafter = with_drafter) -> None:
+        self._loader, self._redrafter = loader, redrafter
         self._lock = threading.Lock()
-        self._loaded: OrderedDict[str, ModelPair] = OrderedDict()
+        self._loaded: OrderedDict[str, dict[str, ModelPair]] = OrderedDict()  # preset -> drafter -> pair
         self._waiting: dict[str, list[tuple[PairKey, Answer]]] = {}
 
     def request(self, key: PairKey, answer: Answer) -> None:
         """Call `answer(pair, "")`, or `answer(None, sentence)` when the models cannot be had."""
         with self._lock:
-            pair = self._loaded.get(key.preset)
+            pair = self._loaded.get(key.preset, {}).get(key.drafter)
             if pair is None:
                 waiting = self._waiting.setdefault(key.preset, [])
                 waiting.append((key, answer))
                 if len(waiting) > 1:
                     return
         if pair is not None:
-            self._give(pair, key, answer)
+            answer(pair, "")
             return
         threading.Thread(
             target=self._load, args=(key.preset,), name=f"load {key.preset}", daemon=True
@@ -58,57 +68,42 @@ class PairStore:
 
     def now(self, key: PairKey) -> ModelPair:
         """The pair, loaded in the calling thread if need be. Raises ViasdError."""
-        pair = self._loaded.get(key.preset)
-        if pair is None:
-            pair = self._loader(key.preset)
-            self._keep(key.preset, pair)
-        return with_drafter(pair, key.drafter)
-
-    def _keep(self, preset: str, pair: ModelPair) -> None:
-        self._loaded[preset] = pair
-        self._loaded.move_to_end(preset)
-        while len(self._loaded) > KEPT:
-            self._loaded.popitem(last=False)
+        pairs = self._loaded.get(key.preset) or {OWN: self._loader(key.preset)}
+        if key.drafter not in pairs:
+            pairs = {**pairs, key.drafter: self._redrafter(pairs[OWN], key.drafter)}
+        with self._lock:
+            kept = self._loaded.setdefault(key.preset, {})
+            kept |= {drafter: pair for drafter, pair in pairs.items() if drafter not in kept}
+            self._loaded.move_to_end(key.preset)
+            while len(self._loaded) > KEPT:
+                self._loaded.popitem(last=False)
+            return kept[key.drafter]
 
     def _load(self, preset: str) -> None:
-        pair, problem = None, ""
-        try:
-            pair = self._loader(preset)
-        except ViasdError as error:
-            problem = str(error)
-        except ImportError as error:
-            problem = f"decoding needs torch and transformers ({error}); recorded runs play without"
-        except Exception as error:
-            log.exception("loading %s failed", preset)
-            problem = f"{preset} could not be loaded ({type(error).__name__}); recorded runs still play"
-        with self._lock:
-            if pair is not None:
-                self._keep(preset, pair)
-            waiting = self._waiting.pop(preset)
+        """Answer everyone who waits for the preset, also those who came while its verifier was loading."""
+        answers = {OWN: self._try(PairKey(preset))}
+        while True:
+            with self._lock:
+                waiting = self._waiting[preset]
+                missing = [key for key, _ in waiting if key.drafter not in answers]
+                if not missing:
+                    del self._waiting[preset]
+                    break
+            pair, problem = answers[OWN]  # without a verifier no drafter helps
+            answers[missing[0].drafter] = (None, problem) if pair is None else self._try(missing[0])
         for key, answer in waiting:
-            if pair is None:
-                answer(None, problem)
-            else:
-                self._give(pair, key, answer)
+            answer(*answers[key.drafter])
 
-    def _give(self, pair: ModelPair, key: PairKey, answer: Answer) -> None:
+    def _try(self, key: PairKey) -> tuple[ModelPair | None, str]:
         try:
-            chosen = with_drafter(pair, key.drafter)
+            return self.now(key), ""
         except ViasdError as error:
-            answer(None, str(error))
-            return
-        answer(chosen, "")
-
-
-def with_drafter(pair: ModelPair, drafter: str) -> ModelPair:
-    """The same verifier with another kind of drafter. Raises SourceError for one that needs weights."""
-    if drafter == "preset":
-        return pair
-    from viasd_core.presets import parse_drafter
-
-    spec = parse_drafter(drafter)
-    if spec.source is not None:
-        raise SourceError(
-            f"drafter {drafter!r} needs weights of its own; choose lookup, layer-skip or the preset's"
-        )
-    return replace(pair, drafter=spec, draft_model=None, preset=replace(pair.preset, drafter=spec))
+            return None, str(error)
+        except ImportError as error:
+            return None, f"decoding needs torch and transformers ({error}); recorded runs play without"
+        except Exception as error:
+            log.exception("loading %s failed", key.preset)
+            return (
+                None,
+                f"{key.preset} could not be loaded ({type(error).__name__}); recorded runs still play",
+            )

@@ -19,6 +19,7 @@ from .slots import Slot
 
 BATCH = 500  # messages a browser is sent at once
 ENDED = ("done", "stopped", "error")
+APPLIED_S = 5.0  # how long the line says that settings were applied
 
 Message = dict[str, Any]
 
@@ -38,6 +39,7 @@ class Run:
         self._notes: list[EventRow] = []  # not yet in a message
         self._pending: dict[str, Any] = {}  # knobs turned and not yet applied
         self._pending_version = 0
+        self._stale: float | None = None  # when the last sentence has been shown for long enough
         self.trace = Trace()
         self.state = "queued" if messages is None else "done"
         self.job: Job | None = None
@@ -68,7 +70,7 @@ class Run:
         """Change the state and tell the browser in one sentence. A run that has ended stays so."""
         with self._changed:
             if not self.ended:
-                self.state = state
+                self.state, self._stale = state, None
                 self.publish(status_event(state, text, **more))
 
     def note(self, kind: str, text: str = "") -> None:
@@ -87,8 +89,12 @@ class Run:
             applied = bool(self._pending) and event.cycle.param_version >= self._pending_version
             if applied:
                 self._pending = {}
+        now = time.monotonic()
         if applied:
             self.say(self.state, f"settings applied in cycle {event.cycle.cycle}", pending={})
+            self._stale = now + APPLIED_S
+        elif self._stale is not None and now >= self._stale:
+            self.say(self.state, "decoding")
 
     def turned(self, name: str, value: Any, version: int) -> None:
         """A knob was written and waits for the next cycle."""

@@ -16,8 +16,9 @@ from .assets import narrow_script
 from .catalog import Catalog
 from .engine import Engine
 from .examples import Example, messages_of
-from .layout import Parts, drafter_choices
-from .options import LIVE, OPTIONS
+from .job import OWN
+from .layout import Parts, drafter_menu
+from .options import BY_NAME, LIVE, OPTIONS
 from .runs import Run
 from .session import Sessions
 
@@ -25,6 +26,19 @@ FLUSH_S = 1 / 12  # a browser is sent at most this many batches a second
 HEARTBEAT_S = 1.0  # an empty batch when nothing happens, so that a vanished browser is noticed
 NO_RUN = "nothing is running; press Run first"
 NO_TORCH = "torch is not installed here, so nothing can be decoded; recorded runs play without it"
+
+
+def buttons(live: bool, pause: str = "Pause") -> list[Any]:
+    """Pause, Step and Stop: they act on a run, so without one they are off."""
+    return [
+        gr.update(value=pause, interactive=live),
+        gr.update(interactive=live),
+        gr.update(interactive=live),
+    ]
+
+
+def unchanged() -> list[Any]:
+    return [gr.skip(), gr.skip(), gr.skip()]
 
 
 def notice(text: str = "", level: str = "info") -> dict[str, str]:
@@ -40,19 +54,20 @@ class Wiring:
     def connect(self, demo: gr.Blocks, parts: Parts) -> None:
         private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         quick: dict[str, Any] = {**private, "queue": False}
+        transport = [parts.pause, parts.step, parts.stop]
         demo.load(self.opened, parts.example, [parts.viewer, parts.notice], **quick)
         demo.load(None, js=narrow_script())
         demo.unload(self.closed)
         parts.run.click(
             self.start,
             parts.form,
-            [parts.viewer, parts.notice, parts.pause],
+            [parts.viewer, parts.notice, *transport],
             concurrency_limit=None,
             **private,
         )
-        parts.pause.click(self.pause, None, [parts.notice, parts.pause], **quick)
-        parts.step.click(self.step, None, [parts.notice, parts.pause], **quick)
-        parts.stop.click(self.stop, None, [parts.notice, parts.pause], **quick)
+        parts.pause.click(self.pause, None, [parts.notice, *transport], **quick)
+        parts.step.click(self.step, None, [parts.notice, *transport], **quick)
+        parts.stop.click(self.stop, None, [parts.notice, *transport], **quick)
         parts.example.input(self.open_example, parts.example, [parts.viewer, parts.notice], **quick)
         rule = [parts.method, parts.controls["strict"], parts.controls["temperature"]]
         last_wins: dict[str, Any] = {**quick, "trigger_mode": "always_last"}
@@ -93,7 +108,7 @@ class Wiring:
 
     # -- the run
 
-    def start(self, request: gr.Request, *form: Any) -> Iterator[tuple[Any, Any, Any]]:
+    def start(self, request: gr.Request, *form: Any) -> Iterator[tuple[Any, ...]]:
         """Decode, and stream the viewer's batches until the run has ended."""
         owner = str(request.session_hash)
         prompt, preset, method, drafter, *values = form
@@ -105,42 +120,43 @@ class Wiring:
                 self.engine.stop(earlier, "a new run was started in this tab")
             self.engine.submit(run, job)
         except ViasdError as error:
-            yield gr.skip(), notice(str(error), "error"), gr.skip()
+            yield gr.skip(), notice(str(error), "error"), *unchanged()
             return
         self.sessions.add(owner, run, live=True)
-        first = True
+        more = [notice(), *buttons(True)]
         try:
             for batch in stream(run):
-                yield batch, notice() if first else gr.skip(), "Pause" if first else gr.skip()
-                first = False
+                yield batch, *more
+                more = [gr.skip(), *unchanged()]
         finally:
             self.engine.stop(run, "the page was closed")
-        yield gr.skip(), gr.skip(), "Pause"
+        replaced = self.sessions.live(owner) is not None  # the buttons are another run's by now
+        yield gr.skip(), gr.skip(), *(unchanged() if replaced else buttons(False))
 
-    def pause(self, request: gr.Request) -> tuple[Any, Any]:
+    def pause(self, request: gr.Request) -> list[Any]:
         """Pause, or go on."""
         run = self.sessions.live(request.session_hash)
         if run is None or run.slot is None:
-            return notice(NO_RUN), "Pause"
+            return [notice(NO_RUN), *buttons(False)]
         if run.slot.control.paused:
             self.engine.resume(run)
-            return notice(), "Pause"
+            return [notice(), *buttons(True)]
         self.engine.pause(run)
-        return notice(), "Resume"
+        return [notice(), *buttons(True, "Resume")]
 
-    def step(self, request: gr.Request) -> tuple[Any, Any]:
+    def step(self, request: gr.Request) -> list[Any]:
         run = self.sessions.live(request.session_hash)
         if run is None:
-            return notice(NO_RUN), "Pause"
+            return [notice(NO_RUN), *buttons(False)]
         self.engine.step(run)
-        return notice(), "Resume"
+        return [notice(), *buttons(True, "Resume")]
 
-    def stop(self, request: gr.Request) -> tuple[Any, Any]:
+    def stop(self, request: gr.Request) -> list[Any]:
         run = self.sessions.live(request.session_hash)
         if run is None:
-            return notice(NO_RUN), "Pause"
+            return [notice(NO_RUN), *buttons(False)]
         self.engine.stop(run)
-        return notice(), "Pause"
+        return [notice(), *buttons(False)]
 
     # -- settings
 
@@ -152,7 +168,7 @@ class Wiring:
             if run is None:
                 return self.check_strict(method, strict, temperature)
             try:
-                self.engine.turn_knob(run, name, int(value) if name == "gamma" else float(value))
+                self.engine.turn_knob(run, name, BY_NAME[name].read(value))
             except ViasdError as error:
                 return notice(str(error), "error")
             return notice()
@@ -183,7 +199,7 @@ class Wiring:
     def preset_chosen(self, preset: str) -> list[Any]:
         """The pair's own settings, drafter and prompt."""
         values = self.catalog.defaults(preset)
-        drafter = gr.update(choices=drafter_choices(self.catalog, preset), value="preset")
+        drafter = gr.update(choices=drafter_menu(self.catalog, preset), value=OWN)
         described = notice(self.catalog.presets[preset].description)
         prompt = self.catalog.prompt(preset)
         return [prompt, drafter, described, *(option.shown(values[option.name]) for option in OPTIONS)]

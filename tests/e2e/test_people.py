@@ -132,16 +132,49 @@ def test_choosing_another_pair_brings_its_settings_and_prompt(open_tab: OpenTab)
     tab.choose("preset", "qwen2.5-coder")
     expect(tab.page.locator("#viasd-skip_ratio input[type=number]")).to_have_value("0.36")
     expect(tab.page.locator("#viasd-prompt textarea")).not_to_have_value("")
-    expect(tab.page.locator("#viasd-drafter input")).to_have_value("a small model (the pair's own)")
+    expect(tab.page.locator("#viasd-drafter input")).to_have_value("a small model (own)")
 
 
-def test_buttons_without_a_run_say_what_to_do(open_tab: OpenTab) -> None:
+def test_a_drafter_that_only_another_pairs_menu_holds_can_be_run(open_tab: OpenTab, site: Served) -> None:
     tab = open_tab()
+    tab.choose("preset", "qwen3")
+    expect(tab.page.locator("#viasd-drafter input")).to_have_value("a small model (own)")
+    tab.choose("drafter", "prompt lookup")
+    tab.start(16)
+    tab.stopped()
+    run = site[0].sessions.find(tab.report()["run"])
+    assert run is not None and run.job is not None
+    assert (run.state, run.job.pair.drafter) == ("done", "lookup")
+
+
+def test_buttons_that_act_on_a_run_are_off_without_one(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    acting = [tab.button(name) for name in ("pause", "step", "stop")]
+    for _ in range(2):
+        for button in acting:
+            expect(button).to_be_disabled()
+        tab.start()
+        for button in acting:
+            expect(button).to_be_enabled()
+        tab.press("pause")
+        expect(tab.button("pause")).to_have_text("Resume")
+        tab.press("stop")
+        tab.stopped()
+    for button in acting:
+        expect(button).to_be_disabled()
+    expect(tab.button("pause")).to_have_text("Pause")
+
+
+def test_buttons_are_off_again_when_a_run_ends_by_itself_or_cannot_start(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    tab.start(16)
+    tab.stopped()
+    expect(tab.button("stop")).to_be_disabled()
+    tab.prompt("")
+    tab.press("run")
+    expect(tab.page.locator("#viasd-notice")).to_contain_text("the prompt is empty")
     for name in ("pause", "step", "stop"):
-        tab.press(name)
-        expect(tab.page.locator("#viasd-notice .viasd-notice")).to_have_text(
-            "nothing is running; press Run first"
-        )
+        expect(tab.button(name)).to_be_disabled()
 
 
 def test_a_run_that_cannot_start_says_why_in_place(open_tab: OpenTab) -> None:

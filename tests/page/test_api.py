@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -58,6 +59,7 @@ def test_a_button_pressed_by_hand_without_a_run_does_nothing(shared: Shared) -> 
     page, address = shared
     answer = httpx.post(f"{address}gradio_api/run/stop", json={"data": [], "session_hash": "guessed"})
     assert "nothing is running" in answer.text
+    assert [update["interactive"] for update in answer.json()["data"][1:]] == [False] * 3
     assert page.engine.idle
 
 
@@ -69,6 +71,7 @@ def test_generate_reports_on_the_way_and_export_gives_the_same_trace(
     job = client.submit("the and", "tiny", "sd", max_new_tokens=32, api_name="/generate")
     result = job.result(timeout=60)
     assert result["state"] == "done" and result["new_tokens"] == 32 == len(result["token_ids"])
+    assert result["ttft_s"] <= result["wall_s"] and "trace" not in result
     path = client.predict(result["run"], api_name="/export")
     assert sorted(zipfile.ZipFile(path).namelist()) == sorted(
         ["tokens.csv", "cycles.csv", "tree.csv", "dimr.csv", "events.csv", "run.json"]
@@ -94,6 +97,23 @@ def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, cli
         ({"prompt": "x", "temperature": "hot"}, "temperature"),
         ({"prompt": ["x"]}, "prompt"),
         ({"prompt": "x", "max_new_tokens": "many"}, "max_new_tokens"),
+        ({"prompt": {"text": "x"}}, "the prompt is {'text': 'x'}; give text"),
+        ({"prompt": None}, "the prompt is None; give text"),
+        ({"prompt": "x", "preset": ["tiny"]}, "there is no preset \\['tiny'\\]; choose one of"),
+        ({"prompt": "x", "preset": {"name": "tiny"}}, "there is no preset {'name': 'tiny'}; choose one of"),
+        ({"prompt": "x", "preset": None}, "there is no preset None; choose one of"),
+        ({"prompt": "x", "preset": "y" * 10_000}, "there is no preset 'yyyyyyyyyyyy\\.\\.\\.y+'; choose"),
+        ({"prompt": "x", "method": ["sd"]}, "there is no method \\['sd'\\]; choose one of"),
+        ({"prompt": "x", "drafter": ["lookup"]}, "there is no drafter \\['lookup'\\]; choose one of preset"),
+        ({"prompt": "x", "drafter": True}, "there is no drafter True; choose one of preset"),
+        ({"prompt": "x", "temperature": [0]}, "temperature is \\[0\\]; give a number"),
+        ({"prompt": "x", "seed": {"a": 1}}, "seed is {'a': 1}; give a number"),
+        ({"prompt": "x", "seed": 10**400}, "seed is 1000.*; give a number"),
+        ({"prompt": "x", "gamma": "5"}, "gamma is '5'; give a number"),
+        ({"prompt": "x", "gamma": 2.5}, "gamma is 2.5; give a whole number"),
+        ({"prompt": "x", "alpha1": True}, "alpha1 is True; give a number"),
+        ({"prompt": "x", "strict": "yes"}, "strict is 'yes'; give true or false"),
+        ({"prompt": "x", "strict": 1}, "strict is 1; give true or false"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(
@@ -103,6 +123,32 @@ def test_bad_input_is_answered_in_a_sentence(
     with pytest.raises(AppError, match=sentence):
         client_of(address).predict(**arguments, api_name="/generate")
     assert page.engine.idle
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("name", ["max_new_tokens", "temperature", "seed", "alpha1", "gamma", "skip_ratio"])
+def test_a_number_that_is_none_is_answered_in_a_sentence(shared: Shared, name: str, number: str) -> None:
+    """JSON as browsers and Python write it, which no client would send by itself."""
+    page, address = shared
+    data = {
+        "prompt": "x", "preset": "tiny", "method": "via-sd", "drafter": "lookup", "max_new_tokens": 4,
+        "temperature": 0, "seed": 0, "alpha1": None, "alpha2": None, "gamma": None, "skip_ratio": None,
+        "strict": False,
+    }  # fmt: skip
+    assert name in data
+    text = json.dumps({"data": list((data | {name: "here"}).values())}).replace('"here"', number)
+    headers = {"Content-Type": "application/json"}
+    started = httpx.post(f"{address}gradio_api/call/generate", content=text, headers=headers)
+    answer = httpx.get(f"{address}gradio_api/call/generate/{started.json()['event_id']}").text
+    assert "event: error" in answer
+    assert re.search(rf"{name} is -?(nan|inf); give a number", answer), answer
+    assert page.engine.idle
+
+
+def test_an_id_that_is_no_text_is_no_run(shared: Shared, client_of: ClientOf) -> None:
+    for run in (["x"], {"run": "x"}, None, 7):
+        with pytest.raises(AppError, match="there is no such run"):
+            client_of(shared[1]).predict(run, api_name="/export")
 
 
 def test_nobody_can_export_a_run_by_guessing_and_a_gone_session_takes_its_runs_along(

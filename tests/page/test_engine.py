@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from page import runs
 from page.engine import BusyError, Engine
 from page.runs import Run
 from page_toys import events, held, messages, toy_job, until, until_cycles, until_ended
@@ -121,6 +122,47 @@ def test_a_knob_acts_from_the_next_cycle_and_is_reported_pending_then_applied(
     change = next(row for row in run.trace.events if row.type == "param_change")
     assert (change.cycle, change.key, change.new) == (1, "alpha1", "0.0")
     engine.stop(run)
+
+
+def test_the_line_about_applied_settings_gives_way_when_it_has_been_read(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood there for the rest of the run."""
+    monkeypatch.setattr(runs, "APPLIED_S", 0.0)
+    engine = make_engine()
+    run = start(engine, max_new_tokens=4000, gamma=3)
+    until_cycles(run, 1)
+    engine.turn_knob(run, "gamma", 2)
+    until(lambda: messages(run, "status")[-1]["text"] == "decoding" and len(messages(run, "status")) > 4)
+    engine.stop(run)
+    until_ended(run)
+    texts = [message["text"] for message in messages(run, "status")]
+    applied = next(index for index, text in enumerate(texts) if text.startswith("settings applied in cycle"))
+    assert texts[applied - 1 : applied + 3] == [
+        "gamma 2 acts from the next cycle",
+        texts[applied],
+        "decoding",
+        "stopping at the end of this cycle",
+    ]
+
+
+def test_a_paused_run_keeps_saying_what_was_applied(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "APPLIED_S", 0.0)
+    engine = make_engine()
+    run = start(engine, max_new_tokens=4000)
+    engine.pause(run)
+    until(lambda: messages(run, "start"))
+    engine.turn_knob(run, "gamma", 2)
+    engine.step(run)
+    until_cycles(run, 1)
+    engine.turn_knob(run, "gamma", 3)
+    engine.step(run)
+    until(lambda: messages(run, "status")[-1]["text"] == "settings applied in cycle 1")
+    engine.stop(run)
+    until_ended(run)
+    assert messages(run, "status")[-1]["text"].startswith("stopped; the")
 
 
 def test_a_knob_turned_while_queued_is_in_the_settings_that_the_run_records(make_engine: MakeEngine) -> None:

@@ -65,7 +65,13 @@ def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
         ("gamma", "5"),
         ("alpha1", True),
         ("alpha1", float("nan")),
+        ("alpha2", float("inf")),
+        ("gamma", float("nan")),
+        ("seed", float("inf")),
         ("seed", None),
+        ("strict", "yes"),
+        ("strict", 0),
+        ("mask", ["auto"]),
         ("seed", -1),
         ("max_new_tokens", 201),
         ("max_new_tokens", 0),
@@ -80,11 +86,6 @@ def test_a_value_the_form_cannot_hold_is_refused(catalog: Catalog, name: str, va
 def test_a_caller_cannot_name_a_file_as_preset(catalog: Catalog, preset: str) -> None:
     with pytest.raises(SettingsError, match="there is no preset"):
         catalog.job("hello", preset, "sd", "preset", {})
-
-
-def test_a_caller_cannot_name_a_model_as_drafter(catalog: Catalog) -> None:
-    with pytest.raises(SettingsError, match="there is no drafter"):
-        catalog.job("hello", "tiny", "sd", "/etc", {})
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "x" * 101, None, 7])
