@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from .errors import PairError
 
 SUPPORTED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-
-
-def check_drafter_or_family(config: Mapping[str, Any], name: str) -> None:
-    """Refuse what is neither a trained drafter nor a model the engine can run. Raises PairError."""
-    from .drafters.formats import trained_format
-
-    if trained_format(config) is None:
-        check_family(config.get("model_type"), name)
 
 
 def check_family(model_type: object, name: str) -> None:

@@ -13,8 +13,9 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any
 
+from .drafters.formats import trained_format
 from .errors import SourceError
-from .families import check_drafter_or_family
+from .families import check_family
 from .gguf_files import cache_failure
 from .loading import first_line
 from .paths import cache_root
@@ -39,7 +40,9 @@ def fetch_hub(name: str, revision: str | None) -> tuple[Path, str]:
     hub_log.setLevel(logging.ERROR)  # its retries are said once, in our own sentence
     try:
         config = Path(hf_hub_download(name, "config.json", revision=revision))
-        check_drafter_or_family(read_config(config.parent), name)
+        described = read_config(config.parent)
+        if trained_format(described) is None:
+            check_family(described.get("model_type"), name)
         commit = config.parent.name  # the rest comes from the same commit, even if the branch moves meanwhile
         folder = Path(snapshot_download(name, revision=commit, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

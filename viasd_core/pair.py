@@ -84,10 +84,10 @@ def with_drafter(pair: ModelPair, spec: DrafterSpec) -> ModelPair:
     if spec.source is None:
         return other
     weights = resolve(spec.source)
-    if trained_format(read_config(weights.folder)) is not None:
-        return replace(
-            other, trained=TrainedDrafter(load_trained(weights, target_of(pair)), weights.identity)
-        )
+    config = read_config(weights.folder)
+    if trained_format(config) is not None:
+        trained = load_trained(weights, config, target_of(pair))
+        return replace(other, trained=TrainedDrafter(trained, weights.identity))
     dtype = str(pair.verifier.dtype).removeprefix("torch.")
     draft = load_model(weights, dtype, pair.verifier.device.type)
     check_vocabulary(pair.verifier, draft)

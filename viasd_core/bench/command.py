@@ -159,7 +159,7 @@ def drafts(method: str) -> bool:
 
 
 def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
-    """The drafting methods once more, with another drafter for the same verifier. Raises SourceError, PairError."""
+    """The drafting methods once more, with another drafter. Raises SourceError, PairError."""
     other = with_drafter(pair, parse_drafter(drafter))
     return [
         engine_lane(EngineRunner(f"{method}, {drafter}", other, chosen), drafter=drafter)

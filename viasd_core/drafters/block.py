@@ -104,7 +104,7 @@ class BlockDrafter:
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
         self._context[start:] = tokens
-        self.rewind(len(self._context) - 1)
+        self.rewind(min(start, len(self._context) - 1))
 
     def rewind(self, length: int) -> None:
         self._rows = min(self._rows, length)

@@ -100,9 +100,10 @@ class Checkpoint:
                 )
             with torch.no_grad():
                 place.copy_(tensor)
-        for parameter in module.parameters():
+        module.to(target.runner.device).eval()
+        for parameter in module.parameters():  # not buffers: rotary frequencies stay in float32
             parameter.requires_grad_(False)
-        module.to(device=target.runner.device, dtype=target.runner.dtype).eval()
+            parameter.data = parameter.data.to(target.runner.dtype)
 
 
 def check_equal(checkpoint: Checkpoint, target: Target, what: str, theirs: object, ours: object) -> None:

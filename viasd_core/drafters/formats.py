@@ -8,13 +8,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PairError, SourceError
-from ..fetch import read_config
 
 if TYPE_CHECKING:
     from ..sources import Weights
     from .checkpoints import Target, Trained
 
-FORMATS = ("borrowed", "block")  # modules with `fits` and `load`
+FORMATS = ("borrowed", "block", "dart", "eagle", "medusa")  # modules with `fits` and `load`
 
 
 def trained_format(config: Mapping[str, Any]) -> ModuleType | None:
@@ -26,13 +25,15 @@ def trained_format(config: Mapping[str, Any]) -> ModuleType | None:
     return None
 
 
-def load_trained(weights: Weights, target: Target) -> Trained:
-    """A trained drafter for `target`. Raises PairError (made for another verifier), SourceError (damaged)."""
+def load_trained(weights: Weights, config: Mapping[str, Any], target: Target) -> Trained:
+    """The trained drafter with this config.json, for `target`.
+
+    Raises PairError (made for another verifier), SourceError (damaged).
+    """
     from safetensors import SafetensorError, safe_open
 
     from .checkpoints import Checkpoint
 
-    config = read_config(weights.folder)
     module = trained_format(config)
     name = str(weights.identity["id"]).rstrip("/").rsplit("/", 1)[-1]
     if module is None:
