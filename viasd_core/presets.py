@@ -127,14 +127,19 @@ def shipped_drafters() -> list[str]:
     return sorted(path.parent.name for path in (PRESETS / "drafters").glob("*/config.json"))
 
 
+def shipped_config(name: str) -> dict[str, Any]:
+    """config.json of a shipped drafter."""
+    config: dict[str, Any] = json.loads((PRESETS / "drafters" / name / "config.json").read_text("utf-8"))
+    return config
+
+
 def drafter_choices(preset: Preset) -> list[str]:
     """What `parse_drafter` takes for this preset's verifier: words that need no weights, and every shipped
     drafter that was trained for it.
     """
     fitting = []
     for name in shipped_drafters():
-        config = json.loads((PRESETS / "drafters" / name / "config.json").read_text("utf-8"))
-        made_for = config.get("trained_for", {})
+        made_for = shipped_config(name).get("trained_for", {})
         if made_for.get("id") == str(preset.verifier) or (
             preset.verifier.sha256 and made_for.get("sha256") == preset.verifier.sha256
         ):

@@ -46,7 +46,7 @@ def thin_view(module: nn.Module) -> nn.Module:
     The original is not touched, no weight is copied, and the classes of all other modules stay what they
     were.
     """
-    view = copy.copy(module)
+    view: Any = copy.copy(module)
     if type(module) is nn.Linear:
         view.__class__ = ThinLinear
         return view

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from viasd_core import presets
 from viasd_core.cli import listing
 from viasd_core.cli import main as main_module
 from viasd_core.cli.main import main
@@ -58,12 +59,15 @@ def test_unreadable_mask_file_is_one_error_line(
 def test_list_drafters_names_kinds_and_trained_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    (tmp_path / "drafters" / "toy-block").mkdir(parents=True)
-    (tmp_path / "drafters" / "toy-block" / "config.json").write_text("{}")
-    monkeypatch.setattr(listing, "PRESETS", tmp_path)
+    folder = tmp_path / "drafters" / "toy-block"
+    folder.mkdir(parents=True)
+    config = {"block_size": 8, "num_hidden_layers": 3, "trained_for": {"id": "org/toy"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(presets, "PRESETS", tmp_path)
     assert main(["list", "drafters"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["none", "lookup", "layer-skip", "model", "toy-block"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["none", "lookup", "layer-skip", "model", "toy-block"]
+    assert "a block in parallel, 3 layers; for org/toy" in lines[-1]
 
 
 def test_every_command_of_the_parser_has_a_help_page(capsys: Captured) -> None:

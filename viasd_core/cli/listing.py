@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import MaskError
 from ..paths import PRESETS
-from ..presets import DRAFTER_KEYS, load_preset, preset_names
+from ..presets import DRAFTER_KEYS, load_preset, preset_names, shipped_config, shipped_drafters
 from ..settings import METHOD_OPTIONS, METHODS
 from ..terminal import printable
 
@@ -75,10 +75,14 @@ def _describe_mask(path: Path) -> str:
 
 
 def drafters() -> list[tuple[str, str]]:
-    trained = sorted((PRESETS / "drafters").glob("*/config.json"))
-    return [(kind, DRAFTER_TEXT[kind]) for kind in DRAFTER_KEYS] + [
-        (path.parent.name, f"trained drafter in {path.parent}") for path in trained
-    ]
+    shipped = [(name, _describe_drafter(shipped_config(name))) for name in shipped_drafters()]
+    return [(kind, DRAFTER_TEXT[kind]) for kind in DRAFTER_KEYS] + shipped
+
+
+def _describe_drafter(config: dict[str, Any]) -> str:
+    made_for = config.get("trained_for", {}).get("id", "a verifier it does not name")
+    manner = "a block in parallel" if "block_size" in config else "token by token"
+    return f"trained, drafts {manner}, {config.get('num_hidden_layers')} layers; for {made_for}"
 
 
 LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
