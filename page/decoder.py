@@ -19,7 +19,7 @@ Decoder = Callable[[Job, int], Iterator[Step]]
 
 def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
     """A generator function of a job and a slot's index; it yields ("start", run.json so far, 0), then
-    ("cycle", CycleEvent, seconds) for each.
+    ("cycle", CycleEvent, seconds) for each. Before them ("doing", sentence, 0) may come.
 
     Seconds count from the first cycle's start without pauses. The last step is ("end", None, seconds), or
     ("problem", sentence, seconds) for input that cannot be decoded.
@@ -40,7 +40,13 @@ def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
             prompt_ids = encode_prompt(pair, job.prompt, raw=job.raw)
             live = LiveSettings(settings, ReadOnlyCarrier(slot.carrier))
             events = generate(pair, prompt_ids, settings, live)
-            yield "start", describe(pair, job.prompt, prompt_ids, settings), 0.0
+            facts = describe(pair, job.prompt, prompt_ids, settings)
+            if settings.method != "ar":
+                if not pairs.checked(job.pair):
+                    yield "doing", "checking the drafter on a short text", 0.0
+                if check := pairs.check(job.pair, pair):
+                    facts["drafter_check"] = check
+            yield "start", facts, 0.0
             began, gate.waited = time.perf_counter(), 0.0
             while gate.open():
                 event = next(events, None)

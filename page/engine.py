@@ -203,8 +203,11 @@ class Engine:
         else:
             run.say("running", "reading the prompt")
         for kind, value, seconds in self._decode(run.job, run.slot.index):
-            if kind == "start":
+            if kind == "doing" and not run.slot.control.paused:
+                run.say("running", value)
+            elif kind == "start":
                 run.trace.run.update(value)
+                self.pairs.remember(run.job.pair, value.get("drafter_check"))
                 run.began = time.monotonic()
                 run.publish(start_event(run.trace.run))
                 if not run.slot.control.paused:

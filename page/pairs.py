@@ -49,6 +49,7 @@ class PairStore:
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, dict[str, ModelPair]] = OrderedDict()  # preset -> drafter -> pair
         self._waiting: dict[str, list[tuple[PairKey, Answer]]] = {}
+        self._checks: dict[PairKey, dict[str, Any] | None] = {}
 
     def request(self, key: PairKey, answer: Answer) -> None:
         """Call `answer(pair, "")`, or `answer(None, sentence)` when the models cannot be had."""
@@ -76,8 +77,25 @@ class PairStore:
             kept |= {drafter: pair for drafter, pair in pairs.items() if drafter not in kept}
             self._loaded.move_to_end(key.preset)
             while len(self._loaded) > KEPT:
-                self._loaded.popitem(last=False)
+                gone, _ = self._loaded.popitem(last=False)
+                self._checks = {known: check for known, check in self._checks.items() if known.preset != gone}
             return kept[key.drafter]
+
+    def checked(self, key: PairKey) -> bool:
+        return key in self._checks
+
+    def check(self, key: PairKey, pair: ModelPair) -> dict[str, Any] | None:
+        """What the drafter's self-check found; made here and now the first time. Raises ViasdError."""
+        if key not in self._checks:
+            from viasd_core.self_check import self_check
+
+            self._checks[key] = self_check(pair)
+        return self._checks[key]
+
+    def remember(self, key: PairKey, check: dict[str, Any] | None) -> None:
+        """Keep what a forked worker found, which dies with the worker."""
+        if check:
+            self._checks.setdefault(key, check)
 
     def _load(self, preset: str) -> None:
         """Answer everyone who waits for the preset, also those who came while its verifier was loading."""

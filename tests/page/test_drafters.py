@@ -17,13 +17,16 @@ from gradio_client.exceptions import AppError  # type: ignore[import-untyped]
 
 import toys
 import viasd_core.presets
+import viasd_core.self_check
 from page.catalog import Catalog
+from page.engine import Engine
 from page.job import OWN, PairKey
 from page.layout import drafter_menu
 from page.limits import Limits
 from page.pairs import KEPT, PairStore
+from page.runs import Run
 from page.server import Page
-from page_toys import until
+from page_toys import messages, toy_job, until, until_ended
 from viasd_core.errors import PairError, SettingsError, SourceError
 from viasd_core.pair import ModelPair
 from viasd_core.paths import PRESETS
@@ -143,6 +146,45 @@ def test_a_drafter_that_does_not_fit_is_a_sentence_and_the_pair_stays(
         assert result["state"] == "error" and "do not share a vocabulary" in result["message"]
         result = client.predict("the and", "tiny", "sd", "lookup", max_new_tokens=4, api_name="/generate")
         assert result["state"] == "done"
+
+
+def checks(run: Run) -> list[Any]:
+    """What the browser was told of the drafter's check, at the start and at the end of a run."""
+    told = messages(run, "start") + messages(run, "end")
+    return [message["run"].get("drafter_check") for message in told]
+
+
+def finished(engine: Engine, **settings: Any) -> Run:
+    run = Run()
+    engine.submit(run, toy_job(max_new_tokens=4, **settings))
+    until_ended(run)
+    return run
+
+
+def test_a_drafter_is_checked_once_and_every_run_says_what_was_found(
+    make_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"agreement": 0.03, "positions": 31, "warning": "near chance: likely made for another model"}
+    checked: list[ModelPair] = []
+
+    def check(pair: ModelPair) -> dict[str, Any]:
+        checked.append(pair)
+        return found
+
+    monkeypatch.setattr(viasd_core.self_check, "self_check", check)
+    engine = make_engine()
+    first, second = finished(engine), finished(engine)
+    assert checks(first) == checks(second) == [found, found]
+    assert first.trace.run["drafter_check"] == found
+    texts = [[message["text"] for message in messages(run, "status")] for run in (first, second)]
+    assert ["checking the drafter on a short text" in told for told in texts] == [True, False]
+    assert len(checked) == 1
+    assert checks(finished(engine, method="ar")) == [None, None]
+
+
+def test_a_real_check_of_a_pair_that_agrees_warns_of_nothing(make_engine: Callable[..., Engine]) -> None:
+    told = checks(finished(make_engine()))[0]
+    assert told["agreement"] > 0.5 and told["positions"] > 8 and told["warning"] is None
 
 
 class Loads:

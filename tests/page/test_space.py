@@ -77,6 +77,7 @@ print(json.dumps({
     "durations": spaces.DURATIONS,
     "idle": limits.idle_seconds,
     "lends": hardware.lends_gpu(),
+    "remembered": engine.pairs.check(run.job.pair, None) == run.trace.run["drafter_check"],
 }))
 """
 
@@ -98,6 +99,7 @@ def test_knobs_pause_step_and_stop_reach_a_forked_worker(tmp_path: Path) -> None
     assert seen["alpha1"] == [0.9, 0.25]
     assert seen["state"] == "stopped" and seen["tokens"] > 0
     assert seen["lends"] and seen["idle"] == hardware.SPACE_IDLE
+    assert seen["remembered"], "a drafter would be checked anew in every worker"
     assert seen["durations"] == [hardware.SPACE_SECONDS], "more tokens than a lent GPU has time for"
 
 
