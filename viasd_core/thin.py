@@ -67,11 +67,37 @@ def grouped_attention(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA over [1, heads, rows, d] queries and [1, kv_heads, keys, d], as Hugging Face blocks call it."""
+    """SDPA over queries [b, heads, rows, d] and keys [b, kv_heads, keys, d], as Hugging Face blocks call it.
+
+    One row each of several sequences: every sequence reads the keys it sees and no others.
+    """
+    if query.shape[0] > 1 and query.shape[2] == 1 and attention_mask is not None:
+        out = torch.cat(
+            [
+                functional.scaled_dot_product_attention(
+                    query[lane : lane + 1],
+                    key[lane : lane + 1, :, first:behind],
+                    value[lane : lane + 1, :, first:behind],
+                    scale=scaling,
+                    enable_gqa=True,
+                )
+                for lane, (first, behind) in enumerate(_seen(attention_mask))
+            ]
+        )
+        return out.transpose(1, 2).contiguous(), None
     out = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
     )
     return out.transpose(1, 2).contiguous(), None
+
+
+def _seen(mask: Tensor) -> list[tuple[int, int]]:
+    """First key seen and the one behind the last, of marks [b, 1, 1, keys] that are one stretch each."""
+    marks = mask[:, 0, 0].to(torch.uint8)
+    first = marks.argmax(-1)
+    return [
+        (start, start + count) for start, count in zip(first.tolist(), marks.sum(-1).tolist(), strict=True)
+    ]
 
 
 AttentionInterface.register(GROUPED, grouped_attention)
