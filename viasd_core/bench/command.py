@@ -161,8 +161,9 @@ def drafts(method: str) -> bool:
 def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
     """The drafting methods once more, with another drafter. Raises SourceError, PairError."""
     other = with_drafter(pair, parse_drafter(drafter))
+    name = drafter.rstrip("/").rsplit("/", 1)[-1]  # results are shared: no folders of this machine
     return [
-        engine_lane(EngineRunner(f"{method}, {drafter}", other, chosen), drafter=drafter)
+        engine_lane(EngineRunner(f"{method}, {name}", other, chosen), drafter=name)
         for method, chosen in settings.items()
         if drafts(method)
     ]
