@@ -167,14 +167,17 @@ def test_buttons_that_act_on_a_run_are_off_without_one(open_tab: OpenTab) -> Non
 
 def test_buttons_are_off_again_when_a_run_ends_by_itself_or_cannot_start(open_tab: OpenTab) -> None:
     tab = open_tab()
-    tab.start(16)
-    tab.stopped()
-    expect(tab.button("stop")).to_be_disabled()
+    acting = [tab.button(name) for name in ("pause", "step", "stop")]
     tab.prompt("")
     tab.press("run")
     expect(tab.page.locator("#viasd-notice")).to_contain_text("the prompt is empty")
-    for name in ("pause", "step", "stop"):
-        expect(tab.button(name)).to_be_disabled()
+    for button in acting:
+        expect(button).to_be_disabled()
+    tab.prompt("the and")
+    tab.start(16)
+    tab.stopped()
+    for button in acting:
+        expect(button).to_be_disabled()
 
 
 def test_a_run_that_cannot_start_says_why_in_place(open_tab: OpenTab) -> None:
