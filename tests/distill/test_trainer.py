@@ -127,10 +127,13 @@ def test_an_early_stop_keeps_the_best_weights_seen(
     made = objective(target)
 
     class Scripted(HeldOut):
+        scripted: float | None = None
+
         @property
         def score(self) -> float:
-            kept.append(weights(made))
-            self.scripted = self.scripted if hasattr(self, "scripted") else next(scores)
+            if self.scripted is None:
+                kept.append(weights(made))
+                self.scripted = next(scores)
             return self.scripted
 
     monkeypatch.setattr(train, "HeldOut", Scripted)

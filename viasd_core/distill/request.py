@@ -49,6 +49,10 @@ class Request:
         ):
             if getattr(self, name) < least:
                 raise SettingsError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.origins and self.layers not in (0, len(self.origins)):
+            raise SettingsError(
+                f"blocks names {len(self.origins)} layers and layers asks for {self.layers}; give one of them"
+            )
         if self.seed >= 2**32:
             raise SettingsError(f"seed must be below {2**32}; got {self.seed}")
         if not 0 < self.epochs <= 1000:
