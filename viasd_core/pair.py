@@ -127,7 +127,7 @@ def check_vocabulary(verifier: LoadedModel, drafter: LoadedModel) -> None:
             f"{names} do not share a vocabulary: {len(differing)} ids differ, first {shown}; "
             "choose a drafter with the verifier's tokenizer"
         )
-    highest = max(highest_id(verifier), *verifier.eos_ids)
+    highest = max([highest_id(verifier), *verifier.eos_ids])
     if drafter.n_vocab <= highest:
         raise PairError(
             f"{names} do not share a vocabulary: the drafter ends at id {drafter.n_vocab - 1}, the verifier "

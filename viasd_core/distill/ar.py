@@ -47,6 +47,9 @@ class ArObjective:
         student = self.model.lm_head(hidden[rows]).float().log_softmax(-1)
         return student, law(batch.final[rows], self.model.lm_head)
 
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.module.state_dict())
+
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.target.config.to_dict()
         config.pop("_name_or_path", None)  # a place on this machine

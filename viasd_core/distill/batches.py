@@ -91,6 +91,20 @@ def collate(answers: Sequence[Answer]) -> Batch:
     )
 
 
+def feature_scale(path: Path) -> Tensor:
+    """Root mean square [taps, H] of the features at the rows of a shard that predict (never the first rows,
+    where some models hide huge values).
+    """
+    shard = read_shard(path)
+    total, rows = torch.zeros(shard.features.shape[1:]), 0
+    for place in range(len(shard)):
+        answer = shard.answer(place)
+        chosen = answer.features[answer.prompt_tokens - 1 :].float()
+        total += chosen.square().sum(0)
+        rows += len(chosen)
+    return (total / max(rows, 1)).sqrt().clamp_min(1e-6)
+
+
 def id_counts(paths: Sequence[Path], vocab_size: int) -> Tensor:
     """How often the verifier wrote each id [V] in training answers (prompts not counted)."""
     counts = torch.zeros(vocab_size, dtype=torch.long)

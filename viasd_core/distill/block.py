@@ -55,6 +55,7 @@ class BlockObjective:
         mask_token: int,
         anchors: int = ANCHORS,
         domino: bool = False,
+        scale: Tensor | None = None,
     ) -> None:
         self.target, self.draft_ids, self.origins = target, draft_ids, list(origins)
         self.slots, self.mask_token, self.anchors = slots, mask_token, anchors
@@ -69,6 +70,9 @@ class BlockObjective:
         if domino:
             size = target.runner.hidden_size
             self.domino = Domino(size, DOMINO_STATE, DOMINO_RANK, len(draft_ids))
+        # Hidden states differ by orders of magnitude between layers and dimensions; training sees them alike.
+        shape = (len(taps), target.runner.hidden_size)
+        self.scale = (torch.ones(shape) if scale is None else scale).to(target.runner.device)
         self.module: nn.Module = StoredBlock(self.network, self.domino).to(target.runner.device)
 
     @staticmethod
@@ -96,16 +100,24 @@ class BlockObjective:
             "dflash_config": {"mask_token_id": mask_token, "target_layer_ids": list(taps)},
         }
 
+    def weights(self) -> dict[str, Tensor]:
+        """What goes into the file: the scale of the features is part of `fc` there."""
+        state = dict(self.module.state_dict())
+        state["fc.weight"] = state["fc.weight"] / self.scale.flatten()
+        return state
+
     def _initialise(self, verifier: Any) -> None:
-        """Layers start as the verifier's blocks `origins`, the context as its last tapped features."""
+        """Layers start as the verifier's blocks `origins`, the context as its last tapped features beside
+        random views of the others.
+        """
         with torch.no_grad():
             for layer, origin in zip(self.network.layers, self.origins, strict=True):
                 theirs: Any = verifier.layers[origin]
                 layer.load_state_dict(theirs.state_dict(), strict=False)
             self.network.norm.load_state_dict(verifier.norm.state_dict())
             size = self.target.runner.hidden_size
-            self.network.fc.weight.normal_(0, 0.002)
-            self.network.fc.weight[:, -size:] += torch.eye(size)
+            self.network.fc.weight.normal_(0, size**-0.5)
+            self.network.fc.weight[:, -size:] = torch.eye(size)
 
     def loss(self, batch: Batch, random: torch.Generator) -> Tensor:
         blocks = self._cut(batch, random)
@@ -179,7 +191,7 @@ class BlockObjective:
             b, a * k, a * k
         )
         visible = torch.cat([context, own], dim=2)[:, None]
-        features = batch.features.to(embedded.dtype)
+        features = batch.features.to(embedded.dtype) / self.scale
         return self.network(embedded, features, positions, visible).view(b, a, k, -1)
 
     def config(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ STORED = torch.bfloat16
 
 def write_drafter(folder: Path, objective: Objective, trained_for: dict[str, Any]) -> None:
     """Write the drafter's two files; weights in bfloat16. Raises OSError; what was there then stays."""
-    weights = {name: value.to(STORED).contiguous() for name, value in objective.module.state_dict().items()}
+    weights = {name: value.to(STORED).contiguous() for name, value in objective.weights().items()}
     weights |= objective.extra_tensors()
     config = objective.config() | {"trained_for": trained_for}
     content = save(weights, {"format": "pt"})

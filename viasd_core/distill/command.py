@@ -25,7 +25,7 @@ from ..presets import load_preset
 from ..recording import hardware
 from ..sources import public_identity
 from .ar import ArObjective, most_important
-from .batches import held_out, id_counts
+from .batches import feature_scale, held_out, id_counts
 from .block import BlockObjective
 from .card import write_card, write_drafter
 from .collect import Plan
@@ -147,6 +147,7 @@ def make_objective(request: Request, target: Target, folder: ShardFolder, plan: 
         slots=request.slots,
         mask_token=unused_id(counts),
         domino=request.domino,
+        scale=feature_scale(folder.paths()[0]),
     )
 
 

@@ -58,6 +58,10 @@ class Objective(Protocol):
 
     def measure(self, batch: Batch, found: HeldOut) -> None: ...
 
+    def weights(self) -> dict[str, Tensor]:
+        """The trained tensors as the file holds them."""
+        ...
+
     def config(self) -> dict[str, Any]:
         """config.json"""
         ...
