@@ -201,6 +201,7 @@ def test_interrupted_while_answering_and_while_training_it_ends_within_noise_of_
         assert found["held_out"][figure] == pytest.approx(whole["held_out"][figure], abs=0.15)
 
 
+@pytest.mark.slow
 def test_two_workers_share_the_prompts(
     distill: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
