@@ -55,10 +55,11 @@ class BlockObjective:
         mask_token: int,
         anchors: int = ANCHORS,
         domino: bool = False,
+        shift: bool = False,
         scale: Tensor | None = None,
     ) -> None:
         self.target, self.draft_ids, self.origins = target, draft_ids, list(origins)
-        self.slots, self.mask_token, self.anchors = slots, mask_token, anchors
+        self.slots, self.mask_token, self.anchors, self.shift = slots, mask_token, anchors, shift
         # Training is in float32, whatever the verifier runs in; on a card autocast lowers the products.
         self.head = cut_head(target.head, draft_ids).float()
         self.embedding = target.embedding.float()
@@ -154,8 +155,12 @@ class BlockObjective:
         return Blocks(anchors, known, slots, masked & (slots[..., 1:] < batch.lengths[:, None, None]))
 
     def _laws(self, batch: Batch, blocks: Blocks) -> tuple[Tensor, Tensor]:
-        """Log-laws [n, draft vocab] of drafter and verifier at the taught slots."""
-        hidden = self._forward(batch, blocks)[:, :, 1:]
+        """Log-laws [n, draft vocab] of drafter and verifier at the taught slots.
+
+        With `shift` a slot's token is read off the row before it, the first one off the anchor itself.
+        """
+        rows = self._forward(batch, blocks)
+        hidden = rows[:, :, :-1] if self.shift else rows[:, :, 1:]
         logits = self.head(hidden[blocks.taught])
         if self.domino is not None:
             logits = logits + self._correction(batch, blocks, hidden)[blocks.taught]
@@ -196,6 +201,8 @@ class BlockObjective:
 
     def config(self) -> dict[str, Any]:
         made = self.config_of(self.target, len(self.origins), self.slots, self.mask_token, self.network.taps)
+        if self.shift:
+            made["dflash_config"] |= {"shift_label": True}
         if self.domino is not None:
             made["dflash_config"] |= {
                 "projector_type": "domino",

@@ -147,6 +147,7 @@ def make_objective(request: Request, target: Target, folder: ShardFolder, plan: 
         slots=request.slots,
         mask_token=unused_id(counts),
         domino=request.domino,
+        shift=True,
         scale=feature_scale(folder.paths()[0]),
     )
 

@@ -40,6 +40,7 @@ class BlockModel:
     draft_ids: Tensor | None  # [draft vocab], None: the whole vocabulary
     domino: Any | None
     slots: int  # of a block, the anchor included
+    shift: bool  # whether a slot's token is read off the row before it (Domino's shift_label)
     mask_token: int
     vocab_size: int
     n_ctx: int
@@ -97,7 +98,8 @@ class BlockDrafter:
             self._verifier.features(self._rows, anchor)[None],
             plan.positions[None],
             slots=self._slots,
-        )[0, 1 : count + 1]
+        )[0]
+        hidden = hidden[:count] if model.shift else hidden[1 : count + 1]
         self._rows = min(anchor, self._verifier.n_q)
         tokens, probs, logits = model.choose(hidden, block[:1], sampling, noise)
         return Draft(tokens, probs, logits, forwards=1)
@@ -161,6 +163,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         draft_ids=None if draft_ids is None else draft_ids.to(target.runner.device),
         domino=view(domino) if domino is not None else None,
         slots=checkpoint.need("block_size"),
+        shift=special.get("shift_label") is True,
         mask_token=mask_token,
         vocab_size=target.runner.vocab_size,
         n_ctx=target.runner.n_ctx,
