@@ -121,10 +121,17 @@ def test_a_verifier_in_another_dtype_is_trained_for_in_float32(paths: list[Path]
 
 def test_overlap_is_the_chance_that_a_draft_is_accepted() -> None:
     student = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]).log()
-    teacher = torch.tensor([[0.2, 0.7, 0.1], [0.0, 0.3, 0.7]]).log()
-    agree, overlap = compare(student, teacher)
+    teacher = torch.tensor([[0.2, 0.0, 0.4, 0.1, 0.3], [0.0, 0.0, 0.3, 0.7, 0.0]]).log()
+    agree, overlap = compare(student, teacher, torch.tensor([0, 2, 3]))
     assert agree.tolist() == [False, True]
-    torch.testing.assert_close(overlap, torch.tensor([0.6, 0.8]))
+    torch.testing.assert_close(overlap, torch.tensor([0.2 + 0.3 + 0.1, 0.1 + 0.7]))
+
+
+def test_a_token_the_drafter_cannot_say_counts_against_it() -> None:
+    teacher = torch.tensor([[0.1, 0.9, 0.0]]).log()
+    agree, overlap = compare(torch.tensor([[0.6, 0.4]]).log(), teacher, torch.tensor([0, 2]))
+    assert not agree.item()
+    torch.testing.assert_close(overlap, torch.tensor([0.1]))
 
 
 def test_held_out_figures_are_kept_by_position_and_summed_over_rows() -> None:

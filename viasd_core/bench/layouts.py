@@ -248,7 +248,7 @@ LAYOUTS = (
     Layout(("xsum",), (("document", "summary"),), xsum),
     Layout(("cnn-dailymail",), (("article", "highlights"),), cnn_dailymail),
     Layout(("wmt",), (("translation",),), wmt),
-    Layout(("instructions",), (("instruction", "input"), ("instruction", "instances")), instructions),
+    Layout(("instructions",), (("instruction",),), instructions),
     Layout(("prompts",), (("prompt",),), plain),
 )
 

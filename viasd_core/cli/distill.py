@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--layers", type=int, help="how many blocks, chosen by importance (default 2; block: 3)"
     )
-    parser.add_argument("--draft-vocab", type=int, help="ids the drafter can say (default 8192)")
+    parser.add_argument("--draft-vocab", type=int, help="ids the drafter can say (default 16384)")
     parser.add_argument("--slots", type=int, help="block: slots, the anchor among them (default 8)")
     parser.add_argument("--taps", type=int, help="block: verifier layers that are fused (default 4)")
     parser.add_argument("--domino", action="store_true", help="block: train a causal correction as well")
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         workers=workers,
         dtype=args.dtype,
         device=args.device,
-        command=sys.argv[1:],
+        command=shareable(sys.argv[1:]),
     )
     if args.json:
         print(json.dumps(facts))
@@ -108,6 +108,11 @@ FIELDS = (
     "learning_rate",
     "seed",
 )
+
+
+def shareable(arguments: list[str]) -> list[str]:
+    """The command for the card: a card is shared, so files and folders stand there by name only."""
+    return [Path(part).name if "/" in part else part for part in arguments]
 
 
 def layer_list(text: str) -> tuple[int, ...]:

@@ -32,20 +32,22 @@ class ArObjective:
         self.module: nn.Module = TrainedPart(self.model)
 
     def loss(self, batch: Batch, random: torch.Generator) -> Tensor:
-        student, teacher = self._laws(batch)
-        return divergence(student, teacher).mean()
+        student, final = self._law(batch)
+        return divergence(student, law(final, self.model.lm_head)).mean()
 
     def measure(self, batch: Batch, found: HeldOut) -> None:
         """Teacher-forced: the figures of one position stand for all."""
-        found.add(1, *compare(*self._laws(batch)))
+        student, final = self._law(batch)
+        found.add(1, *compare(student, law(final, self.target.head), self.draft_ids.to(student.device)))
 
-    def _laws(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Log-laws [n, draft vocab] of drafter and verifier at the rows that predict."""
+    def _law(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The drafter's log-law [n, draft vocab] at the rows that predict, and the verifier's final hidden
+        states [n, H] there.
+        """
         rows = batch.predicting()
         # Padding stands behind the text, where causal attention cannot see it.
         hidden = self.model.model(input_ids=batch.ids[:, :-1], use_cache=False).last_hidden_state
-        student = self.model.lm_head(hidden[rows]).float().log_softmax(-1)
-        return student, law(batch.final[rows], self.model.lm_head)
+        return self.model.lm_head(hidden[rows]).float().log_softmax(-1), batch.final[rows]
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self.module.state_dict())

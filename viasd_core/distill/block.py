@@ -122,15 +122,16 @@ class BlockObjective:
 
     def loss(self, batch: Batch, random: torch.Generator) -> Tensor:
         blocks = self._cut(batch, random)
-        student, teacher = self._laws(batch, blocks)
+        student, final = self._law(batch, blocks)
         slot = torch.arange(self.slots - 1, device=batch.ids.device)
         weights = (DECAY ** (slot - blocks.known[..., None]).clamp_min(0))[blocks.taught]
-        return (divergence(student, teacher) * weights).sum() / weights.sum()
+        return (divergence(student, law(final, self.head)) * weights).sum() / weights.sum()
 
     def measure(self, batch: Batch, found: HeldOut) -> None:
         """Blocks without a known prefix at evenly spread anchors."""
         blocks = self._cut(batch, None)
-        agree, overlap = compare(*self._laws(batch, blocks))
+        student, final = self._law(batch, blocks)
+        agree, overlap = compare(student, law(final, self.target.head), self.draft_ids.to(student.device))
         position = torch.arange(1, self.slots, device=agree.device).expand_as(blocks.taught)[blocks.taught]
         for place in range(1, self.slots):
             found.add(place, agree[position == place], overlap[position == place])
@@ -154,8 +155,9 @@ class BlockObjective:
         masked = torch.arange(1, self.slots, device=device) > known[..., None]
         return Blocks(anchors, known, slots, masked & (slots[..., 1:] < batch.lengths[:, None, None]))
 
-    def _laws(self, batch: Batch, blocks: Blocks) -> tuple[Tensor, Tensor]:
-        """Log-laws [n, draft vocab] of drafter and verifier at the taught slots.
+    def _law(self, batch: Batch, blocks: Blocks) -> tuple[Tensor, Tensor]:
+        """The drafter's log-law [n, draft vocab] at the taught slots, and the verifier's final hidden states
+        [n, H] that tell its own.
 
         With `shift` a slot's token is read off the row before it, the first one off the anchor itself.
         """
@@ -167,7 +169,7 @@ class BlockObjective:
         student = logits.float().log_softmax(-1)
         before = (blocks.slots[..., 1:] - 1).clamp_max(batch.final.shape[1] - 1)  # row s - 1 predicts token s
         lanes = torch.arange(len(before), device=before.device)[:, None, None].expand_as(before)
-        return student, law(batch.final[lanes[blocks.taught], before[blocks.taught]], self.head)
+        return student, batch.final[lanes[blocks.taught], before[blocks.taught]]
 
     def _correction(self, batch: Batch, blocks: Blocks, hidden: Tensor) -> Tensor:
         """[b, a, k - 1, draft vocab], from the true tokens before each slot."""

@@ -8,7 +8,7 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ..errors import DataError, SettingsError
 from ..pair import load_pair, target_of
 from ..presets import load_preset
 from ..recording import hardware
-from ..sources import public_identity
+from ..sources import choose_device, public_identity
 from .ar import ArObjective, most_important
 from .batches import feature_scale, held_out, id_counts
 from .block import BlockObjective
@@ -33,6 +33,7 @@ from .objective import Objective
 from .prompts import prepare, read_prompts
 from .request import Request
 from .shards import ShardFolder, read_shard
+from .team import Team, join_team
 from .train import Progress, Trainer, Training
 from .workers import Work, answer_all
 
@@ -58,11 +59,13 @@ def distill(
     """
     started = time.perf_counter()
     texts = read_prompts(data)
+    team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
     target = target_of(pair)
     check_shape(request, target)
     prompts, too_long = prepare(pair, texts, longest=request.longest_prompt, seed=request.seed)
+    say = tell if team.leads else silence
     say(f"{len(prompts)} prompts; {too_long} left out as empty or above {request.longest_prompt} tokens")
     plan = Plan(
         tokens=request.tokens,
@@ -70,7 +73,7 @@ def distill(
         longest_prompt=request.longest_prompt,
         max_new_tokens=request.max_new_tokens,
         temperatures=request.temperatures,
-        taps=default_taps(target.runner.n_layers, request.taps),
+        taps=default_taps(target.runner.n_layers, taps_for(request, target)),
         seed=request.seed,
     )
     digest = hashlib.sha256(json.dumps([prompt.ids for prompt in prompts]).encode()).hexdigest()
@@ -78,13 +81,15 @@ def distill(
     identity = plan.identity(verifier, digest)
     folder = ShardFolder(answers or out / "answers", identity)
     work = Work(given, dtype, device, prompts, folder.folder, identity, plan)
-    with tqdm(total=request.tokens, unit="tok", desc="answering", disable=None) as bar:
-        answer_all(pair, work, workers, bar.update)
+    with tqdm(total=request.tokens // team.size, unit="tok", desc="answering", disable=quiet(team)) as bar:
+        answer_all(pair, work, workers, team, bar.update)
+    team.wait()
     tokens = sum(folder.summary().values())
     say(f"{tokens} tokens of the verifier's own; peak memory {peak_memory():.1f} GB")
-    objective = make_objective(request, target, folder, plan)
-    progress, steps = train(objective, folder, request, out)
-    write_drafter(out, objective, verifier)
+    objective = make_objective(request, target, folder, plan, say)
+    progress, steps = train(objective, folder, request, out, team)
+    if team.leads:
+        write_drafter(out, objective, verifier)
     facts = {
         "name": out.name,
         "kind": request.kind,
@@ -101,7 +106,8 @@ def distill(
         "minutes": (time.perf_counter() - started) / 60,
         "hardware": machine(target.runner.device),
     }
-    write_card(out, facts)
+    if team.leads:
+        write_card(out, facts)
     return facts
 
 
@@ -113,7 +119,7 @@ def check_shape(request: Request, target: Target) -> None:
         raise SettingsError(
             f"blocks must be different layers from 0 to {layers - 1}; got {list(request.origins)}"
         )
-    if request.blocks > layers or request.taps > layers - 3:
+    if request.blocks > layers or taps_for(request, target) < 1:
         raise SettingsError(
             f"the verifier has {layers} layers: too few for {request.blocks} blocks and {request.taps} taps"
         )
@@ -124,7 +130,17 @@ def check_shape(request: Request, target: Target) -> None:
         )
 
 
-def make_objective(request: Request, target: Target, folder: ShardFolder, plan: Plan) -> Objective:
+def taps_for(request: Request, target: Target) -> int:
+    """How many layers are tapped. 0: a block drafter asks for more than there are. With kind ar the features
+    are only kept for a block drafter to come, so a shallow verifier just has fewer.
+    """
+    most = max(1, target.runner.n_layers - 3)
+    return request.taps if request.taps <= most else 0 if request.kind == "block" else most
+
+
+def make_objective(
+    request: Request, target: Target, folder: ShardFolder, plan: Plan, say: Callable[[str], None]
+) -> Objective:
     """The untrained drafter, shaped for the verifier and its own texts. Raises DataError without any."""
     counts = id_counts(folder.paths(), target.runner.vocab_size)
     if not int(counts.sum()):
@@ -176,12 +192,15 @@ def some_texts(folder: ShardFolder) -> list[tuple[int, ...]]:
     return texts
 
 
-def train(objective: Objective, folder: ShardFolder, request: Request, out: Path) -> tuple[Progress, int]:
+def train(
+    objective: Objective, folder: ShardFolder, request: Request, out: Path, team: Team
+) -> tuple[Progress, int]:
     """Train with a progress bar and held-out figures on stderr; also the number of steps planned."""
     training = Training(
         epochs=request.epochs, batch=request.batch, learning_rate=request.learning_rate, seed=request.seed
     )
-    bar = tqdm(unit="step", desc="training", disable=None)
+    say = tell if team.leads else silence
+    bar = tqdm(unit="step", desc="training", disable=quiet(team))
 
     def report(kind: str, facts: dict[str, Any]) -> None:
         if kind in ("step", "resume"):
@@ -215,6 +234,15 @@ def machine(device: torch.device) -> str:
     return str(facts.get("gpu") or f"{facts['threads']} CPU threads")
 
 
-def say(line: str) -> None:
+def tell(line: str) -> None:
     """A line on stderr that does not tear a progress bar."""
     tqdm.write(line, file=sys.stderr)
+
+
+def silence(line: str) -> None:
+    """What the other processes of a team say."""
+
+
+def quiet(team: Team) -> bool | None:
+    """Whether a bar is hidden; None leaves it to whether stderr is a terminal."""
+    return None if team.leads else True

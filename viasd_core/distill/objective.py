@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -72,7 +70,7 @@ class Objective(Protocol):
 
 
 def law(final: Tensor, head: nn.Linear) -> Tensor:
-    """The verifier's log-law over the draft vocabulary from its stored final hidden states [n, H]."""
+    """The verifier's log-law over the head's ids from its stored final hidden states [n, H]."""
     with torch.no_grad():
         return head(final.to(head.weight.dtype)).float().log_softmax(-1)
 
@@ -82,10 +80,10 @@ def divergence(student: Tensor, teacher: Tensor) -> Tensor:
     return torch.nn.functional.kl_div(student, teacher, reduction="none", log_target=True).sum(-1)
 
 
-def compare(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether first choices agree, and the overlap sum_v min(p, q), per row of log-laws [n, V]."""
-    agree = student.argmax(-1) == teacher.argmax(-1)
-    return agree, torch.minimum(student.exp(), teacher.exp()).sum(-1)
+def compare(student: Tensor, teacher: Tensor, draft_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether first choices agree, and the overlap sum_v min(p, q), per row.
 
-
-Paths = Sequence[Path]
+    student [n, draft vocab] and teacher [n, V] are log-laws: what the drafter cannot say counts against it.
+    """
+    agree = draft_ids[student.argmax(-1)] == teacher.argmax(-1)
+    return agree, torch.minimum(student.exp(), teacher[:, draft_ids].exp()).sum(-1)

@@ -19,7 +19,7 @@ class Request:
     tokens: int = 1_000_000
     origins: tuple[int, ...] = ()  # verifier layers the blocks start from; empty: the most important ones
     layers: int = 0  # how many blocks, where `origins` is empty
-    draft_vocab: int = 8192
+    draft_vocab: int = 16384
     slots: int = 8  # block: the anchor and what is drafted in parallel
     taps: int = 4  # block: verifier layers whose outputs are fused
     domino: bool = False  # block: train the causal correction as well

@@ -20,6 +20,7 @@ from ..presets import Preset
 from .collect import Plan, collect
 from .prompts import Prompt
 from .shards import ShardFolder
+from .team import Team
 
 Progress = Callable[[int], None]
 
@@ -37,18 +38,21 @@ class Work:
     plan: Plan
 
 
-def answer_all(pair: ModelPair, work: Work, workers: int, progress: Progress) -> int:
-    """Collect answers with `workers` processes; new tokens in all. Raises DataError when a worker fails."""
-    if workers == 1:
-        return _collect(pair, work, 0, 1, progress)
+def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: Progress) -> int:
+    """Collect answers with `workers` processes, or as one of a launched team; new tokens made here.
+
+    Raises DataError when a worker fails.
+    """
+    if team.size > 1 or workers == 1:
+        return _collect(pair, work, team.rank, team.size, progress)
     ShardFolder(work.folder, work.identity).summary()  # sets damaged shards aside once, before they all look
     context = get_context("spawn")
     heard: Any = context.Queue()
-    team = [
+    crew = [
         context.Process(target=_worker, args=(work, place, workers, heard), daemon=True)
         for place in range(workers)
     ]
-    for process in team:
+    for process in crew:
         process.start()
     total, running = 0, workers
     try:
@@ -56,7 +60,7 @@ def answer_all(pair: ModelPair, work: Work, workers: int, progress: Progress) ->
             try:
                 new = heard.get(timeout=1.0)
             except Empty:
-                failed = [process.exitcode for process in team if process.exitcode]
+                failed = [process.exitcode for process in crew if process.exitcode]
                 if failed:
                     raise DataError(
                         f"a worker ended with status {failed[0]} before its share was done; what was "
@@ -71,7 +75,7 @@ def answer_all(pair: ModelPair, work: Work, workers: int, progress: Progress) ->
                 total += new
                 progress(new)
     finally:
-        for process in team:
+        for process in crew:
             process.terminate()
             process.join()
     return total
