@@ -1,6 +1,6 @@
 """Take the first prompts of several published sets into one JSON Lines file for `bench --data`.
 
-    python scripts/mix_prompts.py --each 8 --out mix.jsonl gsm8k_test.jsonl HumanEval.jsonl.gz question.jsonl
+python scripts/mix_prompts.py --each 8 --out mix.jsonl gsm8k_test.jsonl HumanEval.jsonl.gz question.jsonl
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from viasd_core.errors import ViasdError
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--each", type=int, required=True, metavar="N", help="prompts from each file")
     parser.add_argument("--out", type=Path, required=True)

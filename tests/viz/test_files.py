@@ -242,7 +242,7 @@ def test_a_zip_that_leaves_its_folder_is_refused(page: Page, name: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [b"", b"not a zip", b"PK\x05\x06" + b"\xff" * 18, zipped({"a": b"b"})[:-30]],
-    ids=["empty", "not a zip", "end record only", "cut short"],  # a zip holds the time, a test's name must not
+    ids=["empty", "not a zip", "end record only", "cut short"],  # bytes as a name would hold the time
 )
 def test_a_damaged_zip_is_one_sentence(page: Page, data: bytes) -> None:
     choose(page, {"t.zip": data})
