@@ -104,6 +104,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "text differs from the emitted bytes in length: 10, expected 23",
     ),
     "bytes changed": (token(1, data=b"ANTS"), "text differs from the emitted bytes at 2: 'a', expected 'A'"),
+    "shown text forged": (token(1, text="stones"), "token_json is 'stones', but its bytes spell"),
+    "text in front of the bytes": (token(1, text="No ants"), "token_json is 'No ants', but its bytes"),
     "hidden token shown": (token(13, shown=True), "text differs from the emitted bytes in length"),
     "position twice": (token(1, out_pos=0), "output position 1 is missing or given twice"),
     "position skipped": (token(13, out_pos=20), "output position 10 is missing"),

@@ -68,7 +68,7 @@ def run_is_described(trace: Trace) -> Iterator[str]:
 def rows_are_possible(trace: Trace) -> Iterator[str]:
     """Words come from the schema's lists, numbers lie in their domain, and a row's columns agree."""
     for index, row in enumerate(trace.tokens):
-        for problem in (*_contradictions(row), *_out_of_domain(row)):
+        for problem in (*_contradictions(row), *_out_of_domain(row), *_misspelt(row)):
             yield f"tokens.csv row {index + 2} (cycle {row.cycle}, slot {row.slot}): {problem}"
 
 
@@ -113,6 +113,17 @@ def _out_of_domain(row: TokenRow) -> Iterator[str]:
         value = getattr(row, name)
         if value is not None and value < 0:
             yield f"{name} is {value}, below 0"
+
+
+def _misspelt(row: TokenRow) -> Iterator[str]:
+    """The shown text is the bytes'; only what a character cut in two leaves behind may stand before it."""
+    try:
+        spelled = row.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    before = row.text.removesuffix(spelled)
+    if not row.text.endswith(spelled) or before.strip("\ufffd"):
+        yield f"token_json is {row.text!r:.60}, but its bytes spell {spelled!r:.60}"
 
 
 def output_is_whole(trace: Trace) -> Iterator[str]:
