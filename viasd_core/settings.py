@@ -178,6 +178,22 @@ def refuse_unused(method: str, given: set[str]) -> None:
         raise SettingsError(f"{flags} {verb} by method {method!r}; remove it or choose another method")
 
 
+def refuse_idle(settings: Settings, given: set[str]) -> None:
+    """Refuse options that another setting switches off. `given` are field names the user set explicitly.
+
+    Raises SettingsError.
+    """
+    idle = {
+        "alpha": settings.method == "via-sd" and settings.rule_c != "lossy" and "--rule-c lossy",
+        "beta": settings.method == "via-sd" and settings.rule_c != "lossy" and "--rule-c lossy",
+        "bonus_threshold": settings.bonus_kind != "slim" and "--bonus slim",
+    }
+    for name, needed in idle.items():
+        if name in given and needed:
+            flag = "--" + name.replace("_", "-")
+            raise SettingsError(f"{flag} has no effect without {needed}; add that or remove {flag}")
+
+
 def check_drafter(method: str, kind: str) -> None:
     """A method that drafts needs a drafter: without one it would be plain decoding under another name.
 

@@ -20,6 +20,7 @@ from ..settings import (
     RULES,
     Settings,
     check_drafter,
+    refuse_idle,
     refuse_unused,
 )
 from ..terminal import printable
@@ -169,7 +170,9 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
         raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")
     used = COMMON_OPTIONS | METHOD_OPTIONS[args.method]
     defaults = {key: value for key, value in preset.settings.items() if key in used}
-    return Settings(method=args.method, **{**defaults, **given})
+    settings = Settings(method=args.method, **{**defaults, **given})
+    refuse_idle(settings, set(given))
+    return settings
 
 
 def _follows(choice: str) -> bool:
