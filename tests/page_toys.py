@@ -23,6 +23,7 @@ from viasd_core.trace import Trace
 
 EVEN = {"mask": "even", "skip_ratio": 0.4}  # toy models have no searched mask
 WAIT_S = 60.0
+FORWARD_S = 0.04  # what a forward of the default model takes on two cores
 HOSTILE = (
     "<img src=x onerror=window.__pwned=1> ${window.__pwned=1} {{x}} </script>"
     "<script>window.__pwned=1</script> `\\ @children"
@@ -33,6 +34,15 @@ def endless_pair() -> ModelPair:
     """Ends at 4000 tokens at the earliest, so that a test can count on a run being under way."""
     made = toys.toy_pair(noise=0.01, max_position_embeddings=8192)
     return replace(made, verifier=replace(made.verifier, eos_ids=frozenset()))
+
+
+def unhurried(pair: ModelPair) -> ModelPair:
+    """A pair whose verifier takes as long as a real one does, so that a browser can act while a run is under
+    way, on a loaded machine as well.
+    """
+    body: Any = pair.verifier.model.get_input_embeddings()
+    body.register_forward_pre_hook(lambda *_: time.sleep(FORWARD_S))
+    return pair
 
 
 def hostile_trace() -> Trace:

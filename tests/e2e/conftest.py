@@ -11,7 +11,7 @@ from page.examples import Example
 from page.limits import Limits
 from page.server import Page
 from page_driver import Tab
-from page_toys import HOSTILE, endless_pair, hostile_trace, serving, until
+from page_toys import HOSTILE, endless_pair, hostile_trace, serving, unhurried, until
 from sample_traces import via_sd_trace
 
 IDLE_S = 30.0
@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("traces")
     via_sd_trace().save(folder / "recorded.zip")
     hostile_trace().save(folder / "hostile.zip")
-    pair = endless_pair()
+    pair = unhurried(endless_pair())
     shown = [
         Example("four cycles, every tier", folder / "recorded.zip"),
         Example(f"hostile {HOSTILE}", folder / "hostile.zip"),
