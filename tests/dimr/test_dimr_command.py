@@ -13,8 +13,11 @@ import pytest
 import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
+from viasd_core.dimr.calibration import teacher_force
+from viasd_core.dimr.command import Request, Workplace
 from viasd_core.dimr.masks import SCHEMA, MaskStore, read_mask
 from viasd_core.dimr.score import Scorer
+from viasd_core.dimr.search import Observation, SearchSettings
 from viasd_core.errors import MaskError
 from viasd_core.parts import parts_of
 from viasd_core.paths import mask_folder
@@ -80,6 +83,19 @@ def test_the_last_line_has_every_promised_number_and_the_file_serves(
     assert read_mask(out, PAIR.verifier.identity).bits == content["mask"]
     with pytest.raises(MaskError, match="was made for toy with 8 layers, not for org/other"):
         read_mask(out, {"kind": "hub", "id": "org/other", "layers": 8})
+
+
+def test_the_search_never_sees_what_the_mask_is_judged_on(tmp_path: Path) -> None:
+    request = Request(SearchSettings(steps=2), skip_ratio=0.4, tokens=6)
+    place = Workplace.prepare(
+        PAIR, request, (["the hat", "on and on"], ["an inner thing"]), tmp_path / "m.json"
+    )
+    assert [text.text for text in place.scorer.texts] == place.texts.search
+    found = place.judge(Observation(0, "even", place.space.even, 1.0, 1.0, 0, True), [])
+    unseen = teacher_force(place.runner, place.texts.held_out)
+    assert found["cost"] == Scorer(unseen, place.scoring).cost(place.space.even)
+    prompts = {text.ids[: text.prompt_tokens] for text in (*place.texts.search, *place.texts.held_out)}
+    assert len(prompts) == 3
 
 
 def test_without_out_the_mask_lies_where_every_run_looks(
@@ -174,6 +190,17 @@ def test_a_larger_budget_goes_on_where_a_smaller_one_ended(
     assert last(capsys)["evaluations"] == small["evaluations"] + 4
 
 
+def test_the_cost_can_be_chosen_and_is_written_down(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = (*SEARCH, "--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*arguments, "--alpha", "0.2", "--beta", "1", "--phi", "squared") == 0
+    found = last(capsys)
+    assert found["settings"]["score"]["cost"] == {"alpha": 0.2, "beta": 1.0, "phi": "squared"}
+    assert dimr(*arguments, "--resume") == 2
+    assert "another score" in capsys.readouterr().err
+
+
 def test_somebody_else_s_file_is_left_alone(dimr: Command, tmp_path: Path) -> None:
     foreign = tmp_path / "precious.json"
     foreign.write_text('{"mine": 1}')
@@ -206,6 +233,7 @@ def test_the_summary_names_the_mask_its_rivals_and_the_prediction(
         (("--rho", "1"), "rho"),
         (("--slim-kv", "both"), "slim_kv"),
         (("--alpha", "0.5", "--beta", "0.3"), "beta"),
+        (("--phi", "cube"), "phi"),
         (("--tokens", "0"), "tokens"),
         (("--prompts", "1"), "prompts"),
         (("--data", "/nonexistent"), "does not exist"),

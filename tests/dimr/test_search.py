@@ -15,6 +15,8 @@ from viasd_core.dimr.search import KINDS, Observation, Search, SearchSettings
 from viasd_core.dimr.space import Space
 from viasd_core.dimr.surrogate import Surrogate
 from viasd_core.errors import DataError, SettingsError
+from viasd_core.trace import Trace
+from viasd_core.trace_check_cycles import masks_hold
 
 SPACE = Space(12, 4)
 COST = with_pairs(12, 3)
@@ -109,6 +111,16 @@ def test_bayesian_steps_find_the_planted_optimum_with_fewer_evaluations(planted:
             search = made(space, cost, kind=kind, steps=792, patience=792, theta=5, seed=seed)
             counts.append(next(n for n, one in enumerate(search, 1) if one.best_cost == optimum))
     assert statistics.median(needed["dimr"]) < 0.5 * statistics.median(needed["random"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rows_of_a_search_stand_in_a_trace(kind: str) -> None:
+    trace = Trace(run={"n_layers": 12})
+    seen = masks(run(made(SPACE, COST, kind=kind, steps=12, theta=5)))
+    trace.dimr = [one.row(20) for one in seen]
+    assert list(masks_hold(trace)) == []
+    assert [row.step for row in trace.dimr] == list(range(len(seen)))
+    assert {row.tau for row in trace.dimr} == {20} and trace.dimr[0].accepted
 
 
 def test_greedy_removes_the_layer_whose_loss_costs_least() -> None:

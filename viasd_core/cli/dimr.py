@@ -47,10 +47,15 @@ def add_parser(commands: Any) -> None:
     search.add_argument("--resume", action="store_true", help="continue from the log beside --out")
     score = parser.add_argument_group("scoring")
     score.add_argument("--window", type=int, metavar="W", help="rows behind a settle (default: the debt cap)")
-    score.add_argument("--rho", type=float, help="share of cycles that call q, for the weights of ages")
+    score.add_argument(
+        "--rho", type=float, help="share of cycles that call q, for the weights of ages (default 0.3)"
+    )
     score.add_argument("--slim-kv", metavar="KV", help="shared or own (default: the preset's)")
     score.add_argument("--alpha", type=float, help="of the cost (default 0.5)")
     score.add_argument("--beta", type=float, help="of the cost (default 1 - alpha)")
+    score.add_argument(
+        "--phi", default="hinge", help="penalty: hinge, squared, huber, soft, power or exponential"
+    )
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--data", nargs="+", default=[], metavar="FILE", help="prompts (default: the preset's)"
@@ -71,7 +76,8 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Everything that can be refused is refused before a model is loaded."""
-    from ..dimr.command import Workplace, read_texts, run_search
+    from ..dimr.command import Workplace, log_path, read_texts, run_search
+    from ..dimr.log import require_log
     from ..dimr.store import check_target
     from ..pair import load_pair
     from ..presets import load_preset
@@ -81,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     request.scoring(request.settings(preset))
     if args.out is not None:
         check_target(args.out)
+        if args.resume:
+            require_log(log_path(args.out))
     texts = read_texts(preset, args.data, args.held_out, request.prompts)
     pair = load_pair(
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
@@ -100,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 def read_request(args: argparse.Namespace) -> Request:
     """Raises SettingsError, also for options that the chosen search would ignore."""
     from ..dimr.command import Request
-    from ..dimr.cost import CostSettings
+    from ..dimr.cost import PHIS, CostSettings
     from ..dimr.search import SearchSettings
 
     given = {
@@ -118,11 +126,13 @@ def read_request(args: argparse.Namespace) -> Request:
         for key in ("skip_ratio", "window", "rho", "slim_kv", "prompts", "tokens")
         if (value := getattr(args, key)) is not None
     }
+    if args.phi not in PHIS:
+        raise SettingsError(f"--phi is {args.phi!r}; choose one of {', '.join(PHIS)}")
     alpha = 0.5 if args.alpha is None else args.alpha
     beta = 1 - alpha if args.beta is None else args.beta
     return Request(
         SearchSettings(kind=args.search, **given),
-        cost=CostSettings(alpha, beta),
+        cost=CostSettings(alpha, beta, PHIS[args.phi]),
         ends=args.ends,
         curve=args.curve,
         **values,

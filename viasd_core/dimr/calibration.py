@@ -108,7 +108,7 @@ def continue_prompts(
     Raises DataError when no prompt of a list fits; PromptError, PairError.
     """
     method = "ar" if pair.drafter.kind == "none" else "sd"
-    settings = Settings(method=method, max_new_tokens=tokens, **({"gamma": gamma} if method == "sd" else {}))
+    settings = Settings(method=method, max_new_tokens=tokens, gamma=gamma)
     drafting = Drafting(gamma)
 
     def continued(prompts: Sequence[str], what: str) -> list[Text]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..distill.prompts import read_prompts
 from ..errors import SettingsError
+from ..layers import BlockRunner
 from ..pair import ModelPair
 from ..parts import Parts, parts_of
 from ..presets import Preset
@@ -83,11 +84,17 @@ def read_texts(
     return own[: max(1, count - unseen)], others[:unseen]
 
 
+def log_path(out: Path) -> Path:
+    """The log of the search for a mask file."""
+    return out.with_suffix(".log.jsonl")
+
+
 @dataclass
 class Workplace:
     """A search ready to run: models, texts q has run over, and where the result goes."""
 
     pair: ModelPair
+    runner: BlockRunner
     parts: Parts
     request: Request
     settings: Settings
@@ -105,19 +112,20 @@ class Workplace:
         settings = request.settings(pair.preset)
         scoring = request.scoring(settings)
         parts = parts_of(pair)
-        space = Space.of(settings.skip_ratio, parts.runner.n_layers, request.ends)
+        runner = BlockRunner(pair.verifier.model, vocab_size=pair.n_vocab)
+        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends)
         out = out or default_path(pair.verifier.identity, space.skipped / space.n_layers)
         check_target(out)
         continued = continue_prompts(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
-        scorer = Scorer(teacher_force(parts.runner, continued.search, whole=not scoring.shared), scoring)
-        return cls(pair, parts, request, settings, scoring, continued, space, scorer, out)
+        scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
+        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, out)
 
     @property
     def log(self) -> SearchLog:
-        """Beside the mask file."""
+        """Beside the mask file; see `log_path`."""
         search = asdict(self.request.search)
         return SearchLog(
-            self.out.with_suffix(".log.jsonl"),
+            log_path(self.out),
             {
                 "model": public_identity(self.pair.verifier.identity),
                 "texts": self.texts.digest(),
@@ -135,7 +143,7 @@ class Workplace:
 
     def judge(self, best: Observation, history: Sequence[Observation]) -> dict[str, Any]:
         """The found mask on texts the search never saw, what it should give, and what others give."""
-        runner, gamma = self.parts.runner, self.settings.gamma
+        runner, gamma = self.runner, self.settings.gamma
         drafting = self.texts.drafting
         draft_ms = drafting.draft_us / 1000 / drafting.cycles if drafting else 0.0
         context = max(len(text.ids) for text in self.texts.held_out)

@@ -17,6 +17,12 @@ from .search import Observation
 SCHEMA = "viasd-dimr-log/1"
 
 
+def require_log(path: Path) -> None:
+    """Raises DataError when there is no log."""
+    if not path.exists():
+        raise DataError(f"there is no log {path} to resume; leave --resume out to start a search")
+
+
 class SearchLog:
     """One log file. `identity` is what two searches must share for one to continue the other."""
 
@@ -39,8 +45,7 @@ class SearchLog:
 
     def resume(self) -> list[Observation]:
         """What the interrupted search saw; the log is ready for more. Raises DataError."""
-        if not self.path.exists():
-            raise DataError(f"there is no log {self.path} to resume; leave --resume out to start a search")
+        require_log(self.path)
         lines = self._lines()
         if not lines or lines[0] != self.identity:
             theirs = lines[0] if lines else {}

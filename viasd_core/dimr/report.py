@@ -112,12 +112,14 @@ def curve(bench: Bench, mask: str, alone: Mapping[int, float]) -> dict[str, Any]
         sentence = f"skipping {ratio:.0%} is predicted fastest, {speed:.2f} times speculative decoding"
     else:
         sentence = (
-            f"no skip ratio from {CURVE[0]:.0%} to {CURVE[-1]:.0%} is predicted to beat speculative decoding "
-            f"with the same drafter; the best, {ratio:.0%}, gives {speed:.2f} times its speed"
+            f"no skip ratio from {points[0]['skip_ratio']:.0%} to {points[-1]['skip_ratio']:.0%} is "
+            f"predicted to beat speculative decoding with the same drafter; the best, {ratio:.0%}, gives "
+            f"{speed:.2f} times its speed"
         )
     return {"points": points, "optimum": ratio if speed > 1 else None, "sentence": sentence}
 
 
+@torch.inference_mode()
 def tier_gain(pair: ModelPair, parts: Parts, scorer: Scorer, mask: str, cost: CostSettings) -> dict[str, Any]:
     """Delta(u | pi) of eq. 7, nats a position, for q' between the pair's drafter and q: above 0 it pays.
 
@@ -138,7 +140,6 @@ def _kind(pair: ModelPair) -> str:
     return "trained" if pair.trained is not None else pair.drafter.kind
 
 
-@torch.inference_mode()
 def _drafter_rows(pair: ModelPair, parts: Parts, scorer: Scorer, number: int) -> Tensor | None:
     """The drafter's floored log-probabilities [new tokens, V] on a text, or None."""
     text = scorer.texts[number]

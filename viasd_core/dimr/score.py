@@ -56,11 +56,7 @@ class ScoreSettings:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for mask files and logs."""
-        values = asdict(self)
-        values["cost"] = {
-            "alpha": self.cost.alpha, "beta": self.cost.beta, "phi": getattr(self.cost.phi, "__name__", "phi")
-        }  # fmt: skip
-        return values | {"thresholds": list(self.thresholds)}
+        return asdict(self) | {"cost": self.cost.as_dict(), "thresholds": list(self.thresholds)}
 
 
 def serving(settings: Any, **changes: Any) -> ScoreSettings:

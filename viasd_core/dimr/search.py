@@ -148,7 +148,7 @@ class Search:
         else:
             cost = self.cost(mask)
             accepted = step is not None and (self.best is None or cost < self.best.cost)
-            best = cost if accepted else self.best and self.best.cost
+            best = cost if accepted else (self.best.cost if self.best else None)
             spent_us = self._before_us + (time.perf_counter_ns() - self._started) // 1000
             found = Observation(step, method, mask, cost, best, spent_us, accepted)
             self.heard(found)

@@ -25,7 +25,7 @@ class Space:
     ends: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.skipped < len(self.free):
+        if not 0 < self.skipped < len(self.free) or self.skipped > self.n_layers - 2:
             raise SettingsError(
                 f"{self.skipped} of the {len(self.free)} layers that may be skipped leaves nothing to search "
                 f"in a model of {self.n_layers} layers; give another skip ratio"

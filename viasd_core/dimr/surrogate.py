@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from skopt.acquisition import gaussian_ei
 from skopt.learning import GaussianProcessRegressor
 from skopt.learning.gaussian_process.kernels import ConstantKernel, HammingKernel
@@ -37,7 +36,7 @@ class Surrogate:
         kernel = ConstantKernel(1.0, (1e-3, 1e3)) * HammingKernel(0.2, (1e-3, 5.0))
         self.process = GaussianProcessRegressor(kernel, alpha=JITTER, normalize_y=True, random_state=0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a length scale at its bound is an answer
+            warnings.simplefilter("ignore")  # a length scale at its bound is an answer, not a failure
             self.process.fit(inputs, targets - self._mean(inputs))
         self.best = float(np.log(costs.min() + self.floor))
 
