@@ -95,8 +95,12 @@ class BlockRunner:
         rows = tokens.shape[0]
         if plan.rows > rows:
             tokens = torch.cat([tokens, tokens.new_zeros(plan.rows - rows)])
+        hidden = self.through(self.body.embed_tokens(tokens[None]), plan, slots, layers)
+        return self.logits(hidden[:, rows - logit_rows : rows]) if logit_rows else None
+
+    def through(self, hidden: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int]) -> Tensor:
+        """Hidden states [1, rows, H] behind `layers`, from those that enter the first of them."""
         slots.begin(plan)
-        hidden = self.body.embed_tokens(tokens[None])
         positions = plan.positions[None]
         rotary = self.body.rotary_emb(hidden, position_ids=positions)
         visible = {window: self._mask(plan, window) for window in set(self.windows)}
@@ -114,10 +118,11 @@ class BlockRunner:
             features.update((tap, hidden[0]) for tap in slots.taps if layer <= tap)
         if slots.taps:
             slots.keep(list(features.values()))
-        if logit_rows == 0:
-            return None
-        wanted = self.body.norm(hidden[:, rows - logit_rows : rows])
-        return self.head(wanted)[0, :, : self.vocab_size]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, V] of hidden states [1, n, H] behind the last layer."""
+        return self.head(self.body.norm(hidden))[0, :, : self.vocab_size]
 
     def _mask(self, plan: Pass, window: int | None) -> Tensor | None:
         """[1, 1, rows, end]: bool for SDPA, additive for eager (which adds a bool as 0 or 1)."""

@@ -12,7 +12,7 @@ from .drafters.base import Drafter
 from .drafters.lookup import LookupDrafter
 from .layers import BlockRunner, Runner
 from .pair import ModelPair
-from .paths import PRESETS
+from .paths import PRESETS, mask_folder
 from .presets import DrafterSpec
 from .text import Spelling, TokenBytes
 from .tiers import TierStack
@@ -52,8 +52,11 @@ def parts_of(pair: ModelPair) -> Parts:
 
 
 def mask_files(pair: ModelPair) -> list[Path]:
-    """The preset's masks first, then every shipped one; the store passes over those for other models."""
-    return list(dict.fromkeys([*pair.preset.masks, *sorted((PRESETS / "masks").glob("*.json"))]))
+    """The user's masks first, so that an own search counts, then the preset's and every shipped one; the
+    store passes over those for other models.
+    """
+    own, shipped = (sorted(folder.glob("*.json")) for folder in (mask_folder(), PRESETS / "masks"))
+    return list(dict.fromkeys([*own, *pair.preset.masks, *shipped]))
 
 
 def skip_layers(spec: DrafterSpec, masks: MaskStore) -> tuple[int, ...]:

@@ -15,3 +15,8 @@ def cache_root() -> Path:
     if shared := os.environ.get("XDG_CACHE_HOME"):
         return Path(shared).expanduser() / "viasd"
     return Path.home() / ".cache" / "viasd"
+
+
+def mask_folder() -> Path:
+    """Where the user's own layer masks lie; every run looks there. Not created here."""
+    return cache_root() / "masks"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MaskError
-from ..paths import PRESETS
+from ..paths import PRESETS, mask_folder
 from ..presets import DRAFTER_KEYS, load_preset, preset_names, shipped_config, shipped_drafters
 from ..settings import METHOD_OPTIONS, METHODS
 from ..terminal import printable
@@ -59,7 +59,9 @@ def methods() -> list[tuple[str, str]]:
 
 
 def masks() -> list[tuple[str, str]]:
-    return [(path.stem, _describe_mask(path)) for path in sorted((PRESETS / "masks").glob("*.json"))]
+    """Shipped masks, then the user's own."""
+    folders = (PRESETS / "masks", mask_folder())
+    return [(path.stem, _describe_mask(path)) for folder in folders for path in sorted(folder.glob("*.json"))]
 
 
 def _describe_mask(path: Path) -> str:

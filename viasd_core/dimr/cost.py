@@ -45,6 +45,16 @@ def exponential_hinge(tau: float = 1.0) -> Phi:
     return lambda z: relu(torch.expm1(z / tau))
 
 
+PHIS: dict[str, Phi] = {
+    "hinge": hinge,
+    "squared": squared_hinge,
+    "huber": huber_hinge(),
+    "soft": soft_hinge(),
+    "power": power_hinge(),
+    "exponential": exponential_hinge(),
+}
+
+
 @dataclass(frozen=True)
 class CostSettings:
     """alpha and beta of eq. 8-9, with beta >= 1 - alpha (App. A); the paper states neither. Raises
@@ -54,6 +64,11 @@ class CostSettings:
     alpha: float = 0.5
     beta: float = 0.5
     phi: Phi = hinge
+
+    def as_dict(self) -> dict[str, float | str]:
+        """Plain values, for mask files and logs."""
+        name = next((name for name, phi in PHIS.items() if phi is self.phi), "custom")
+        return {"alpha": self.alpha, "beta": self.beta, "phi": name}
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < 1:

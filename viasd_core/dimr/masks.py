@@ -48,6 +48,13 @@ def even_mask(ratio: float, n_layers: int) -> LayerMask:
     return from_skipped(skipped, n_layers, f"even:{count}")
 
 
+def contiguous_mask(ratio: float, n_layers: int) -> LayerMask:
+    """Skipped layers in one stretch in the middle."""
+    count = skip_count(ratio, n_layers)
+    first = (n_layers - count) // 2
+    return from_skipped(range(first, first + count), n_layers, f"contiguous:{count}")
+
+
 def random_mask(ratio: float, n_layers: int, seed: int) -> LayerMask:
     """Uniform over masks that skip exactly n middle layers."""
     count = skip_count(ratio, n_layers)

@@ -1,0 +1,255 @@
+"""`dimr` as a user meets it, on a toy pair: what it finds, keeps, refuses, and how it survives a Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import viasd_core.pair
+from toys import toy_pair
+from viasd_core.cli.main import main
+from viasd_core.dimr.calibration import teacher_force
+from viasd_core.dimr.command import Request, Workplace
+from viasd_core.dimr.masks import SCHEMA, MaskStore, read_mask
+from viasd_core.dimr.score import Scorer
+from viasd_core.dimr.search import Observation, SearchSettings
+from viasd_core.errors import MaskError
+from viasd_core.parts import parts_of
+from viasd_core.paths import mask_folder
+
+Command = Callable[..., int]
+SEARCH = ("--skip-ratio", "0.4", "--steps", "8", "--theta", "3", "--tokens", "6", "--prompts", "3")
+PAIR = toy_pair(layers=8)
+
+
+@pytest.fixture
+def dimr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Run `dimr` on the toy pair, whatever the preset names."""
+    monkeypatch.setattr(viasd_core.pair, "load_pair", lambda *_, **__: PAIR)
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda *arguments: main(["dimr", "--preset", "tiny", *arguments])
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Press Ctrl-C while the n-th mask is scored from now on."""
+    plain = Scorer.cost
+
+    def arm(number: int) -> None:
+        left = [number]
+
+        def cost(scorer: Scorer, mask: str) -> float:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return plain(scorer, mask)
+
+        monkeypatch.setattr(Scorer, "cost", cost)
+
+    return arm
+
+
+def last(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_the_last_line_has_every_promised_number_and_the_file_serves(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "mask.json"
+    assert dimr(*SEARCH, "--out", str(out), "--curve", "--json") == 0
+    found = last(capsys)
+    assert {"cost", "held_out", "evaluations", "seconds", "evaluations_per_s", "mask", "out"} <= set(found)
+    assert found["evaluations"] == 6 + 1 + 8
+    held = found["held_out"]
+    assert {"cost", "block_cost", "agreement", "regions", "r_eff", "predicted", "others", "tier_gain"} <= set(
+        held
+    )
+    assert set(held["predicted"]) >= {"rho", "committed", "speed"}
+    assert held["tier_gain"]["value"] is not None and held["curve"]["points"]
+    content = json.loads(out.read_text("utf-8"))
+    assert content["schema"] == SCHEMA and content["mask"].count("0") == 3
+    assert content["model"] == {"id": "toy", "sha256": "0" * 64} and content["layers"] == 8
+    steps = [row for row in content["history"] if row["step"] is not None]
+    assert content["cost"] == min(row["cost"] for row in steps)
+    assert [row["method"] for row in steps].count("bo") == 2
+    assert read_mask(out, PAIR.verifier.identity).bits == content["mask"]
+    with pytest.raises(MaskError, match="was made for toy with 8 layers, not for org/other"):
+        read_mask(out, {"kind": "hub", "id": "org/other", "layers": 8})
+
+
+def test_the_search_never_sees_what_the_mask_is_judged_on(tmp_path: Path) -> None:
+    request = Request(SearchSettings(steps=2), skip_ratio=0.4, tokens=6)
+    place = Workplace.prepare(
+        PAIR, request, (["the hat", "on and on"], ["an inner thing"]), tmp_path / "m.json"
+    )
+    assert [text.text for text in place.scorer.texts] == place.texts.search
+    found = place.judge(Observation(0, "even", place.space.even, 1.0, 1.0, 0, True), [])
+    unseen = teacher_force(place.runner, place.texts.held_out)
+    assert found["cost"] == Scorer(unseen, place.scoring).cost(place.space.even)
+    prompts = {text.ids[: text.prompt_tokens] for text in (*place.texts.search, *place.texts.held_out)}
+    assert len(prompts) == 3
+
+
+def test_without_out_the_mask_lies_where_every_run_looks(
+    dimr: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dimr(*SEARCH) == 0
+    out = mask_folder() / "toy-r38.json"
+    assert str(out) in capsys.readouterr().out
+    parts = parts_of(PAIR)
+    assert parts.masks is not None
+    assert parts.masks.choose("auto", 0.3).name == "toy-r38"
+    assert main(["list", "masks"]) == 0
+    assert "toy-r38" in capsys.readouterr().out
+
+
+def test_an_own_mask_counts_before_a_shipped_one_of_the_same_ratio(tmp_path: Path) -> None:
+    for folder, bits in (("own", "10111"), ("shipped", "11101")):
+        (tmp_path / folder).mkdir()
+        content = {"schema": SCHEMA, "mask": bits, "layers": 5, "model": {"sha256": "0" * 64}}
+        (tmp_path / folder / "m.json").write_text(json.dumps(content))
+    files = [tmp_path / "own" / "m.json", tmp_path / "shipped" / "m.json"]
+    identity = {"kind": "folder", "sha256": "0" * 64, "layers": 5}
+    assert MaskStore(files, identity).nearest(0.2).bits == "10111"
+
+
+@pytest.mark.parametrize("search", ["dimr", "random", "greedy"])
+@pytest.mark.parametrize("slim_kv", ["shared", "own"])
+def test_a_killed_command_resumes_to_the_mask_it_would_have_found(
+    search: str,
+    slim_kv: str,
+    dimr: Command,
+    interrupt: Callable[[int], None],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    options = {"dimr": SEARCH, "random": (*SEARCH[:4], *SEARCH[6:]), "greedy": (*SEARCH[:2], *SEARCH[6:])}
+    arguments = (*options[search], "--search", search, "--slim-kv", slim_kv, "--json", "--out")
+    assert dimr(*arguments, str(tmp_path / "whole.json")) == 0
+    whole = last(capsys)
+    cut = str(tmp_path / "cut.json")
+    number = {"dimr": 10, "random": 5, "greedy": 13}[search]  # a mask of the wanted size has been scored
+    interrupt(number)
+    assert dimr(*arguments, cut) == 130
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: interrupted; the best mask so far is kept")
+    kept = json.loads((tmp_path / "cut.json").read_text("utf-8"))
+    assert kept["complete"] is False and kept["held_out"] is None
+    assert len(kept["history"]) == number - 1
+    assert read_mask(tmp_path / "cut.json", PAIR.verifier.identity).bits == kept["mask"]
+    assert dimr(*arguments, cut) == 2  # the unfinished search is not lost by starting anew
+    assert "--resume" in capsys.readouterr().err
+    interrupt(-1)
+    assert dimr(*arguments, cut, "--resume") == 0
+    resumed = last(capsys)
+    assert (resumed["mask"], resumed["cost"]) == (whole["mask"], whole["cost"])
+    assert resumed["evaluations"] == whole["evaluations"] and resumed["complete"] is True
+
+
+def test_a_search_that_found_nothing_yet_says_so_and_resumes(
+    dimr: Command, interrupt: Callable[[int], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "mask.json"
+    interrupt(4)
+    assert dimr(*SEARCH, "--out", str(out)) == 130
+    assert "before the first mask" in capsys.readouterr().err and not out.exists()
+    interrupt(-1)
+    assert dimr(*SEARCH, "--out", str(out), "--resume") == 0
+
+
+def test_a_finished_search_may_be_made_again_and_is_not_resumed_with_another_seed(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = (*SEARCH, "--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*arguments) == 0
+    first = last(capsys)
+    assert dimr(*arguments, "--seed", "1") == 0
+    capsys.readouterr()
+    assert dimr(*arguments, "--resume") == 2
+    assert "another search" in capsys.readouterr().err
+    assert dimr(*arguments) == 0
+    assert last(capsys)["mask"] == first["mask"]
+
+
+def test_a_larger_budget_goes_on_where_a_smaller_one_ended(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ("--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*SEARCH, *arguments) == 0
+    small = last(capsys)
+    larger = (*SEARCH[:2], "--steps", "12", *SEARCH[4:])
+    assert dimr(*larger, *arguments, "--resume") == 0
+    assert last(capsys)["evaluations"] == small["evaluations"] + 4
+
+
+def test_the_cost_can_be_chosen_and_is_written_down(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = (*SEARCH, "--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*arguments, "--alpha", "0.2", "--beta", "1", "--phi", "squared") == 0
+    found = last(capsys)
+    assert found["settings"]["score"]["cost"] == {"alpha": 0.2, "beta": 1.0, "phi": "squared"}
+    assert dimr(*arguments, "--resume") == 2
+    assert "another score" in capsys.readouterr().err
+
+
+def test_somebody_else_s_file_is_left_alone(dimr: Command, tmp_path: Path) -> None:
+    foreign = tmp_path / "precious.json"
+    foreign.write_text('{"mine": 1}')
+    assert dimr(*SEARCH, "--out", str(foreign)) == 2
+    assert foreign.read_text() == '{"mine": 1}'
+
+
+def test_the_summary_names_the_mask_its_rivals_and_the_prediction(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert dimr(*SEARCH, "--out", str(tmp_path / "mask.json"), "--curve") == 0
+    printed = capsys.readouterr()
+    for part in ("held out: cost", "even", "contiguous", "random", "predicted: q called", "gain of the tier"):
+        assert part in printed.out
+    assert "speculative decoding" in printed.out.splitlines()[-1]
+    assert printed.err.startswith("step 0 (even)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--skip-ratio", "1.5"), "skip_ratio"),
+        (("--skip-ratio", "nan"), "skip_ratio"),
+        (("--skip-ratio", "0.01"), "nothing to search"),
+        (("--steps", "0"), "steps"),
+        (("--search", "magic"), "magic"),
+        (("--search", "greedy", "--theta", "3"), "--theta"),
+        (("--search", "random", "--theta", "3"), "--theta"),
+        (("--window", "0"), "window"),
+        (("--rho", "1"), "rho"),
+        (("--slim-kv", "both"), "slim_kv"),
+        (("--alpha", "0.5", "--beta", "0.3"), "beta"),
+        (("--phi", "cube"), "phi"),
+        (("--tokens", "0"), "tokens"),
+        (("--prompts", "1"), "prompts"),
+        (("--data", "/nonexistent"), "does not exist"),
+        (("--preset", "nope"), "nope"),
+        (("--out", "mask.txt"), ".json"),
+        (("--resume",), "no log"),
+        (("--nonsense",), "nonsense"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(
+    arguments: tuple[str, ...], said: str, dimr: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = dimr("--prompts", "2", "--tokens", "2", *arguments)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    printed = capsys.readouterr().err
+    assert status == 2
+    assert printed.startswith("error: ") and printed.count("\n") == 1 and said in printed

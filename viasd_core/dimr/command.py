@@ -1,0 +1,248 @@
+"""`dimr` from prompts to a stored mask: continue, search, judge on held-out prompts, keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..distill.prompts import read_prompts
+from ..errors import SettingsError
+from ..layers import BlockRunner
+from ..pair import ModelPair
+from ..parts import Parts, parts_of
+from ..presets import Preset
+from ..recording import hardware
+from ..settings import METHOD_OPTIONS, Settings
+from ..sources import public_identity
+from .calibration import Continued, continue_prompts, split, teacher_force
+from .cost import CostSettings
+from .log import SearchLog
+from .predict import Draftsman, measure_times
+from .report import Bench, compare, curve, layer_costs, tier_gain
+from .score import Scorer, ScoreSettings, serving
+from .search import Observation, Search, SearchSettings
+from .space import Space
+from .store import check_target, default_path, mask_content, save_mask
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `dimr` is asked to do, checked before anything is loaded. Raises SettingsError."""
+
+    search: SearchSettings
+    skip_ratio: float | None = None  # None: the preset's
+    window: int | None = None  # rows; None: the debt cap that will serve
+    tokens: int = 60  # a prompt's continuation, at most
+    prompts: int = 8  # at most, held-out ones included
+    rho: float = 0.3
+    slim_kv: str | None = None  # None: the preset's
+    cost: CostSettings = CostSettings()  # noqa: RUF009 (frozen)
+    ends: bool = False  # the first and last layer may be skipped too
+    curve: bool = False
+
+    def __post_init__(self) -> None:
+        if self.skip_ratio is not None and not 0 < self.skip_ratio <= 0.95:
+            raise SettingsError(f"skip_ratio is {self.skip_ratio:g}; give a number above 0 and up to 0.95")
+        for name, least in (("tokens", 1), ("prompts", 2)):
+            if not least <= getattr(self, name) <= 100_000:
+                raise SettingsError(
+                    f"{name} is {getattr(self, name)}; give a whole number of at least {least}"
+                )
+
+    def settings(self, preset: Preset) -> Settings:
+        """VIA-SD as the preset serves it, with what was asked for instead. Raises SettingsError."""
+        used = METHOD_OPTIONS["via-sd"]
+        values = {key: value for key, value in preset.settings.items() if key in used}
+        if self.slim_kv is not None:
+            values["slim_kv"] = self.slim_kv
+        if self.skip_ratio is not None:
+            values["skip_ratio"] = self.skip_ratio
+        return Settings(method="via-sd", **values)
+
+    def scoring(self, settings: Settings) -> ScoreSettings:
+        changes = {"rho": self.rho, "cost": self.cost}
+        return serving(settings, **changes | ({"window": self.window} if self.window is not None else {}))
+
+
+def read_texts(
+    preset: Preset, data: Sequence[str], held_out: Sequence[str], count: int
+) -> tuple[list[str], list[str]]:
+    """(prompts to search on, held-out prompts), `count` in all: from files, else the preset's own.
+
+    Raises DataError, SettingsError.
+    """
+    prompts = read_prompts(data) if data else list(preset.prompts)
+    if not prompts:
+        raise SettingsError(f"preset {preset.name} names no prompts; give some with --data")
+    if not held_out:
+        return split(prompts[:count])
+    own, others = split(prompts, read_prompts(held_out))
+    own = [text for text in own if text not in set(others)] or own
+    unseen = max(1, count // 3)
+    return own[: max(1, count - unseen)], others[:unseen]
+
+
+def log_path(out: Path) -> Path:
+    """The log of the search for a mask file."""
+    return out.with_suffix(".log.jsonl")
+
+
+@dataclass
+class Workplace:
+    """A search ready to run: models, texts q has run over, and where the result goes."""
+
+    pair: ModelPair
+    runner: BlockRunner
+    parts: Parts
+    request: Request
+    settings: Settings
+    scoring: ScoreSettings
+    texts: Continued
+    space: Space
+    scorer: Scorer
+    out: Path
+
+    @classmethod
+    def prepare(
+        cls, pair: ModelPair, request: Request, texts: tuple[Sequence[str], Sequence[str]], out: Path | None
+    ) -> Workplace:
+        """Raises SettingsError, MaskError, DataError, PromptError, PairError."""
+        settings = request.settings(pair.preset)
+        scoring = request.scoring(settings)
+        parts = parts_of(pair)
+        runner = BlockRunner(pair.verifier.model, vocab_size=pair.n_vocab)
+        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends)
+        out = out or default_path(pair.verifier.identity, space.skipped / space.n_layers)
+        check_target(out)
+        continued = continue_prompts(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
+        scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
+        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, out)
+
+    @property
+    def log(self) -> SearchLog:
+        """Beside the mask file; see `log_path`."""
+        search = asdict(self.request.search)
+        return SearchLog(
+            log_path(self.out),
+            {
+                "model": public_identity(self.pair.verifier.identity),
+                "texts": self.texts.digest(),
+                "score": self.scoring.as_dict(),
+                "space": asdict(self.space),
+                # How long it may go on does not change which way it goes.
+                "search": {key: search[key] for key in ("kind", "theta", "seed")},
+            },
+        )
+
+    def make_search(
+        self, past: Sequence[Observation] = (), heard: Callable[[Observation], None] = lambda new: None
+    ) -> Search:
+        return Search(self.space, self.scorer.cost, self.request.search, past=past, heard=heard)
+
+    def judge(self, best: Observation, history: Sequence[Observation]) -> dict[str, Any]:
+        """The found mask on texts the search never saw, what it should give, and what others give."""
+        runner, gamma = self.runner, self.settings.gamma
+        drafting = self.texts.drafting
+        draft_ms = drafting.draft_us / 1000 / drafting.cycles if drafting else 0.0
+        context = max(len(text.ids) for text in self.texts.held_out)
+        unseen = Scorer(
+            teacher_force(runner, self.texts.held_out, whole=not self.scoring.shared), self.scoring
+        )
+        bench = Bench(
+            self.parts,
+            unseen,
+            measure_times(runner, gamma + 1, context, draft_ms),
+            Draftsman.of(drafting, gamma),
+            self.settings.debt_limit(gamma),
+        )
+        found = compare(bench, best.mask)
+        found["tier_gain"] = tier_gain(self.pair, self.parts, unseen, best.mask, self.scoring.cost)
+        found["drafter"] = asdict(bench.draftsman)
+        found["times_ms"] = asdict(bench.times)
+        found["hardware"] = hardware(runner.device)
+        if self.request.curve:
+            found["curve"] = curve(bench, best.mask, layer_costs(history, self.space, self.scorer))
+        return found
+
+    def keep(
+        self,
+        best: Observation,
+        history: Sequence[Observation],
+        complete: bool,
+        held_out: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Write the mask file; its content. Raises MaskError."""
+        content = mask_content(
+            self.pair.verifier.identity,
+            best,
+            settings={
+                "search": asdict(self.request.search),
+                "score": self.scoring.as_dict(),
+                "ends": self.request.ends,
+                "texts": len(self.texts.search),
+                "tokens": sum(text.new_tokens for text in self.texts.search),
+            },
+            history=history,
+            complete=complete,
+            held_out=held_out,
+        )
+        save_mask(self.out, content)
+        return content
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished or cancelled search and the file it left."""
+
+    content: dict[str, Any]
+    out: Path
+    evaluations: int
+    seconds: float  # of searching, interruptions not counted
+    complete: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The command's JSON object: the mask file without its history, and what the search took."""
+        facts = {key: value for key, value in self.content.items() if key not in ("schema", "history")}
+        return facts | {
+            "evaluations": self.evaluations,
+            "seconds": self.seconds,
+            "evaluations_per_s": self.evaluations / self.seconds if self.seconds else 0.0,
+            "out": str(self.out),
+        }
+
+
+def run_search(
+    place: Workplace, *, resume: bool = False, watch: Callable[[Observation], None] = lambda seen: None
+) -> Found | None:
+    """Search, judge, keep. Ctrl-C ends the search and keeps the best mask so far, not judged, and its log to
+    resume from; None when there is no mask yet. Raises DataError, MaskError, PairError.
+    """
+    log = place.log
+    if resume:
+        past = log.resume()
+    else:
+        log.begin()
+        past = []
+    search = place.make_search(past, log.add)
+    history: list[Observation] = []
+    complete = False
+    try:
+        for seen in search:
+            history.append(seen)
+            watch(seen)
+        complete = True
+        log.finish()
+    except KeyboardInterrupt:
+        if search.best is None:
+            return None
+    best = search.best
+    assert best is not None
+    content = place.keep(best, history, complete, None)
+    if complete:
+        try:
+            content = place.keep(best, history, complete, place.judge(best, history))
+        except KeyboardInterrupt:  # the mask is kept already; --resume judges it
+            complete = False
+    return Found(content, place.out, search.evaluations, history[-1].t_us / 1e6, complete)

@@ -1,0 +1,85 @@
+"""The log of a search, JSON lines: what it searches, then every observation as it is made.
+
+A killed search continues from it. The first line names the model, texts, scoring and search; a log of
+another search is refused. A last line that a kill cut short is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .search import Observation
+
+SCHEMA = "viasd-dimr-log/1"
+
+
+def require_log(path: Path) -> None:
+    """Raises DataError when there is no log."""
+    if not path.exists():
+        raise DataError(f"there is no log {path} to resume; leave --resume out to start a search")
+
+
+class SearchLog:
+    """One log file. `identity` is what two searches must share for one to continue the other."""
+
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+        self.path = path
+        # Through JSON, so that it compares equal with what is read back.
+        self.identity: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **identity}))
+
+    def begin(self) -> None:
+        """Start a new log. Raises DataError when one of an unfinished search is there, OSError."""
+        if self.path.exists():
+            lines = self._lines()
+            if lines and not lines[-1].get("finished"):
+                raise DataError(
+                    f"{self.path} is the log of a search that did not finish; give --resume to continue it, "
+                    "or delete it"
+                )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.identity) + "\n", encoding="utf-8")
+
+    def resume(self) -> list[Observation]:
+        """What the interrupted search saw; the log is ready for more. Raises DataError."""
+        require_log(self.path)
+        lines = self._lines()
+        if not lines or lines[0] != self.identity:
+            theirs = lines[0] if lines else {}
+            differing = [key for key in self.identity if theirs.get(key) != self.identity[key]]
+            raise DataError(
+                f"{self.path} belongs to a search with another {' and '.join(differing)}; use the same "
+                "settings and texts, or delete it to search anew"
+            )
+        try:
+            past = [Observation(**line) for line in lines[1:] if not line.get("finished")]
+        except TypeError:
+            raise DataError(f"{self.path} is damaged; delete it to search anew") from None
+        whole = [self.identity, *(asdict(seen) for seen in past)]
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
+        return past
+
+    def add(self, new: Observation) -> None:
+        self._append(asdict(new))
+
+    def finish(self) -> None:
+        """Say that the search came to its own end."""
+        self._append({"finished": True})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """All whole lines. Raises DataError for a file that is no log."""
+        try:
+            texts = self.path.read_text("utf-8").split("\n")[:-1]
+            lines = [json.loads(text) for text in texts]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path} is not the log of a search ({error}); delete or move it") from None
+        if not all(isinstance(line, dict) for line in lines) or (lines and lines[0].get("schema") != SCHEMA):
+            raise DataError(f"{self.path} is not the log of a search; delete or move it")
+        return lines
