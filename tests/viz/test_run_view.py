@@ -125,9 +125,12 @@ def test_a_phone_gets_a_sheet_tabs_and_a_scrubber_that_stays(
     assert sheet is not None
     assert sheet["y"] + sheet["height"] == pytest.approx(844, abs=1)
     assert sheet["height"] <= 844 * 0.56
-    place = token(page, 5).bounding_box()
-    assert place is not None
-    assert place["y"] < sheet["y"]
+    # The token is brought above the sheet in the frame after.
+    page.wait_for_function(
+        "(node) => node.getBoundingClientRect().top"
+        " < document.querySelector('.detail').getBoundingClientRect().top",
+        arg=token(page, 5).element_handle(),
+    )
     page.get_by_role("button", name="Unpin").click()
     expect(page.locator(".detail")).to_be_hidden()
     expect(page.locator(".charts")).to_be_hidden()

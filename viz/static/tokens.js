@@ -6,6 +6,7 @@ import { TIER_CLASS, TIER_OF } from "./words.js";
 
 const CHUNK = 200;
 const PER_FLUSH = 2000;
+const SETTLING_FRAMES = 20;
 const NEAR_END = 40; // pixels
 const MOST_PROMPT = 20000; // characters
 
@@ -44,7 +45,7 @@ export class TokenView {
     if (changes.has("options")) this.applyOptions();
     if (changes.has("cursor") || changes.has("data") || changes.has("head")) this.mark();
     this.keepInView(changes);
-    if (changes.has("cursor")) this.clearSheet();
+    if (changes.has("cursor")) this.clearSheet(SETTLING_FRAMES);
   }
 
   reset() {
@@ -157,12 +158,14 @@ export class TokenView {
     for (let index = from; index < Math.min(to, this.spans.length); index += 1) this.addMark(index, "cyc");
   }
 
-  // On a phone the sheet covers the lower half; what it speaks of must stay above it.
-  clearSheet() {
+  // On a phone the sheet covers the lower half; what it speaks of must stay above it. The panels above and
+  // below the text paint over the next frames and move it, and the page first has to grow by the sheet.
+  clearSheet(frames) {
     const {app} = this;
     const span = app.narrow && app.pinned ? this.spans[app.row] : null;
     const over = span ? span.getBoundingClientRect().bottom - 0.4 * window.innerHeight : 0;
     if (over > 0) window.scrollBy(0, over);
+    if (span && frames > 1) requestAnimationFrame(() => this.clearSheet(frames - 1));
   }
 
   addMark(index, name) {
