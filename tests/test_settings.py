@@ -86,7 +86,8 @@ def test_a_bad_value_is_refused_in_one_sentence_that_names_it(changes: dict[str,
     ],
 )  # fmt: skip
 def test_values_on_the_border_are_allowed(changes: dict[str, Any]) -> None:
-    Settings(**changes)
+    settings = Settings(**changes)
+    assert {name: getattr(settings, name) for name in changes} == changes
 
 
 def test_settings_cannot_be_changed_in_place() -> None:

@@ -36,11 +36,11 @@ def trace_holds(case: int) -> None:
 
 
 @pytest.mark.parametrize("case", range(24))
-def test_recorded_run_contradicts_itself(case: int) -> None:
+def test_a_recorded_run_does_not_contradict_itself(case: int) -> None:
     trace_holds(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", range(24, 224))
-def test_one_of_many_recorded_runs_contradicts_itself(case: int) -> None:
+def test_none_of_many_recorded_runs_contradicts_itself(case: int) -> None:
     trace_holds(case)

@@ -173,6 +173,7 @@ def test_a_caller_that_goes_away_in_mid_run_frees_the_slot(shared: Shared, clien
     until(lambda: job.outputs())
     client.close()
     until(lambda: page.engine.idle)
+    assert client_of(address).predict("the and", "tiny", "sd", max_new_tokens=4, api_name="/generate")
 
 
 @pytest.mark.parametrize(
