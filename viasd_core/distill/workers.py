@@ -23,6 +23,7 @@ from .shards import ShardFolder
 from .team import Team
 
 Progress = Callable[[int], None]
+GOODBYE_S = 10.0  # to end by itself after the last word
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: 
             else:
                 total += new
                 progress(new)
+        for process in crew:
+            process.join(GOODBYE_S)  # one that is killed instead leaves semaphores behind, and says so
     finally:
         for process in crew:
             process.terminate()
