@@ -17,11 +17,12 @@ from ..drafters.base import Draft
 from ..probs import draw, logits_to_probs, raw_log_probs, residual
 from ..transfer import to_device, to_host
 from .base import Run, draft_block, full_alone
-from .cure import Host, Planted, node_draft, opinions_of, plant, uncertain
+from .cure import plant
 from .gates import confidence_ratios
 from .judge import judged
 from .outcome import NewToken, Outcome, Verified
 from .tree_gates import Gated, Gates, Verdicts, follow_gates, gated_child
+from .tree_verify import Host, Planted, node_draft, opinions_of
 from .via_sd import slim_token, thresholds
 
 
@@ -71,7 +72,7 @@ class CureTiers:
         if logits is not None and run.wants_opinions:
             with run.clock.phase("gate"):
                 host |= to_host(**_opinions(run, grown, gated, logits, new))
-        verified = Verified(tree, gated.path, uncertain(tree, run.knobs.tau_margin))
+        verified = Verified(tree, gated.path, planted.uncertain)
         with run.clock.phase("resync" if verified.winner else "commit"):
             if logits is not None:
                 verifier.keep_full(run.tokens, gated.path)
