@@ -94,11 +94,7 @@ def with_drafter(pair: ModelPair, spec: DrafterSpec) -> ModelPair:
     return replace(other, draft_model=draft)
 
 
-NEEDED = {
-    "block": "dflash",
-    "cure": "dflash",
-    "eagle2": "eagle3",
-}  # drafter format a method cannot do without
+NEEDED = {"block": "dflash", "cure": "dflash", "eagle2": "eagle3"}  # format of the drafter
 
 
 def takes_drafter(method: str, pair: ModelPair) -> bool:
@@ -115,8 +111,8 @@ def refuse_drafter(method: str, pair: ModelPair) -> None:
         train = ", or train one with distill --kind block" if method != "eagle2" else ""
         drafter = pair.trained.drafter.kind if pair.trained else pair.drafter.kind
         raise PairError(
-            f"method {method!r} needs a drafter that proposes {shape}; this pair's is of kind {drafter}: name "
-            f"one with --drafter{train}"
+            f"method {method!r} needs a drafter that proposes {shape}; this pair's is of kind {drafter}: "
+            f"name one with --drafter{train}"
         )
 
 
