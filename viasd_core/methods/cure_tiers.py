@@ -54,7 +54,7 @@ class CureTiers:
         with run.clock.phase("slim"):
             slim_logits = verifier.slim_tree(run.tokens, tokens, tree.parents)[-len(tree.nodes) - 1 :]
         grown = Grown(planted, tokens, slim_logits)
-        debt = len(run.tokens) + len(planted.drafted) - base
+        debt = len(run.tokens) + max(node.depth for node in tree.nodes) - base
         due = cap is not None and debt > cap
         with run.clock.phase("gate"):
             host = to_host(**_look(run, draft, grown))
@@ -205,7 +205,7 @@ def _outcome(
         slim_forwards=1,
         tree=verified,
         passed_over=[node_draft(planted, node, host) for node in main if node not in line],
-        block=len(planted.drafted),
+        block=max(len(planted.drafted), len(line)),
     )
     if "judged" in host:
         verdicts = judged(base, host["judged"])

@@ -103,7 +103,7 @@ def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: i
         full_forwards=1,
         tree=verified,
         passed_over=[node_draft(planted, node, seen) for node in main if node not in line],
-        block=len(planted.drafted),
+        block=max(len(planted.drafted), len(line)),
     )
     opinion = None
     if "judged" in seen:
@@ -122,8 +122,9 @@ def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: i
 def node_draft(planted: Planted, index: int, seen: Host) -> Drafted:
     """A tree node as a drafted token, with all that was noted of it in `seen`, one number a node."""
     node = planted.tree.nodes[index]
-    known = planted.drafted[node.depth - 1]
-    if node.branch:
+    if node.branch == 0:
+        known = planted.drafted[node.depth - 1]
+    else:
         known = Drafted(node.token, p_used=1.0, logp_draft=node.logp, margin=node.margin, branch=node.branch)
 
     def noted(name: str) -> float | None:
