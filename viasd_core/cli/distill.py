@@ -28,6 +28,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--data", required=True, nargs="+", metavar="FILE", help="prompts: JSON, JSONL, CSV or text"
     )
+    parser.add_argument("--task", metavar="NAME", help="layout of --data where it cannot be recognised")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where the drafter is written")
     parser.add_argument(
         "--answers", type=Path, metavar="DIR", help="where answers are kept (default OUT/answers)"
@@ -86,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         request,
         args.data,
         args.out,
+        task=args.task,
         answers=args.answers,
         workers=workers,
         dtype=args.dtype,

@@ -47,6 +47,7 @@ def distill(
     data: Sequence[str],
     out: Path,
     *,
+    task: str | None = None,
     answers: Path | None = None,
     workers: int = 1,
     dtype: str = "auto",
@@ -55,11 +56,12 @@ def distill(
 ) -> dict[str, Any]:
     """Make the drafter `request` asks for in folder `out`; figures for `--json`.
 
-    `answers` is where the verifier's answers are kept and looked for (default: `out`/answers); drafters of
-    both kinds can share them. Raises DataError, SettingsError, SourceError, PairError.
+    `task` names the layout of `data` where it cannot be recognised. `answers` is where the verifier's
+    answers are kept and looked for (default: `out`/answers); drafters of all kinds can share them. Raises
+    DataError, SettingsError, SourceError, PairError.
     """
     started = time.perf_counter()
-    texts = read_prompts(data)
+    texts = read_prompts(data, task)
     team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
