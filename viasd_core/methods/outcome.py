@@ -42,6 +42,7 @@ class Drafted:
     ratio: float | None = None
     logp_slim: float | None = None
     rand_u: float | None = None
+    tier: int | None = None  # slim verifier that settled it, 1 = the first asked; None: q, or nobody
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class NewToken:
     p_used: float | None = None
     logp_slim: float | None = None
     opinion: Opinion | None = None
+    tier: int | None = None  # slim verifier that drew it
 
 
 @dataclass
