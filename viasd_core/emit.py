@@ -82,6 +82,7 @@ class Emitter:
             rand_u=drafted.rand_u if region == "C" and not greedy else None,
             top2_margin=drafted.margin,
             entropy_draft=drafted.entropy,
+            tier=drafted.tier if region in ("A", "B") else None,
         )
 
     def _new_row(
@@ -102,6 +103,7 @@ class Emitter:
             logp_full=new.opinion.logp if new.opinion else None,
             p_used=new.p_used,
             t_us=t_us,
+            tier=new.tier,
         )
 
     def _spell_rows(self, rows: list[TokenRow]) -> None:

@@ -13,6 +13,8 @@ GATES = ("direct", "literal", "swapped")
 RULES = ("lossless", "lossy", "pi", "greedy")
 BONUSES = ("none", "q-if-called", "slim")
 MAX_GAMMA = 64
+MAX_TIERS = 8  # slim verifiers
+MODEL_TIER = "model:"
 STRICT_DEBT_CAP = 16
 
 COMMON_OPTIONS = frozenset(
@@ -26,7 +28,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
         {
             "alpha1", "alpha2", "gamma", "skip_ratio", "mask", "gate", "rule_c", "alpha", "beta", "slim_kv",
             "debt_cap", "bonus", "bonus_threshold", "after_escalation", "regenerate", "strict", "final_audit",
-            "core_thresholds",
+            "core_thresholds", "tiers",
         }
     ),
 }  # fmt: skip
@@ -52,6 +54,9 @@ class Settings:
     alpha2: float = 0.3
     skip_ratio: float = 0.45  # share of the verifier's layers that q' skips
     mask: str = "auto"  # auto | even | random:SEED | FILE.json | string of 0/1
+    # Slim verifiers in the order they are asked, weak to strong: skip ratios, model:SOURCE, mask files or
+    # strings of 0/1. Empty: one, by skip_ratio and mask.
+    tiers: tuple[float | str, ...] = ()
     gate: str = "direct"
     core_thresholds: tuple[float, float] | None = (
         None  # (tau1, tau2) in place of the alphas; above 1: always C
@@ -108,7 +113,41 @@ class Settings:
             )
             for tau in self.core_thresholds:
                 _number("core_thresholds", tau, 0.0, 1e9)
+        self._check_tiers()
         self._check_combinations()
+
+    def _check_tiers(self) -> None:
+        tiers = self.tiers
+        _require(
+            isinstance(tiers, tuple) and len(tiers) <= MAX_TIERS,
+            f"tiers is {tiers!r}; give a tuple of at most {MAX_TIERS} skip ratios, masks and models",
+        )
+        for tier in tiers:
+            if isinstance(tier, str):
+                named = tier.startswith(MODEL_TIER) and len(tier) > len(MODEL_TIER)
+                _require(
+                    named or tier.endswith(".json") or is_bits(tier),
+                    f"tier {tier!r} is none of a skip ratio, model:SOURCE, a mask file (.json) and a mask of "
+                    "0 and 1",
+                )
+            else:
+                _number("a tier's skip ratio", tier, 0.0, 0.95, open_low=True)
+            _require(tiers.count(tier) == 1, f"tiers names {tier!r} more than once; name it once")
+        ratios = [tier for tier in tiers if not isinstance(tier, str)]
+        _require(
+            ratios == sorted(ratios, reverse=True),
+            f"tiers has the skip ratios {', '.join(f'{ratio:g}' for ratio in ratios)}; name the weakest tier "
+            "first, so that the ratios fall",
+        )
+        explicit = not (self.mask in ("auto", "even") or self.mask.startswith("random:"))
+        _require(
+            not (tiers and explicit),
+            f"mask {self.mask} and tiers contradict each other; name that mask as a tier instead",
+        )
+        _require(
+            len(tiers) < 2 or self.rule_c != "pi",
+            "rule pi mixes one slim verifier with p and q; choose another rule, or a single tier",
+        )
 
     def _check_combinations(self) -> None:
         _require(
@@ -141,6 +180,8 @@ class Settings:
         values["stop"] = list(self.stop)
         if values.get("mask", "").endswith(".json"):
             values["mask"] = PurePath(self.mask).name  # run.json may be shared: no folders of this machine
+        if "tiers" in values:
+            values |= {"tiers": [public_tier(tier) for tier in self.tiers], "skip_ratio": self.slim_ratio}
         if "bonus" in values:
             values["bonus"] = self.bonus_kind
         if "debt_cap" in values:
@@ -154,11 +195,47 @@ class Settings:
             return self.bonus
         return "none" if self.method == "via-sd" else "q-if-called"
 
+    @property
+    def slim_ratio(self) -> float | None:
+        """Skip ratio of the first slim verifier; None where a tier names a mask or a model instead."""
+        if not self.tiers:
+            return self.skip_ratio
+        first = self.tiers[0]
+        return None if isinstance(first, str) else first
+
     def debt_limit(self, gamma: int) -> int | None:
         """Most rows the full verifier may be behind before a settle is due; None = no cap."""
         if self.debt_cap is None:
             return STRICT_DEBT_CAP if self.strict else 4 * gamma
         return self.debt_cap or None
+
+
+def is_bits(text: str) -> bool:
+    """Whether a text is an explicit layer mask, a string of 0 and 1."""
+    return bool(text) and not set(text) - {"0", "1"}
+
+
+def parse_tiers(text: str) -> tuple[float | str, ...]:
+    """Tiers as the command line names them, separated by commas: `0.6,0.45` or `model:org/name,0.3`."""
+    return tuple(_tier(part.strip()) for part in text.split(","))
+
+
+def _tier(part: str) -> float | str:
+    try:
+        return part if is_bits(part) and len(part) > 1 else float(part)
+    except ValueError:
+        return part
+
+
+def public_tier(tier: float | str) -> float | str:
+    """A tier without folders of this machine; a hub id stays whole."""
+    if not isinstance(tier, str):
+        return tier
+    if not tier.startswith(MODEL_TIER):
+        return PurePath(tier).name
+    source = tier.removeprefix(MODEL_TIER)
+    local = source.startswith(("/", ".", "~")) or source.count("/") > 1 or source.endswith(".gguf")
+    return MODEL_TIER + PurePath(source).name if local and not source.startswith("wheel:") else tier
 
 
 def is_text(value: str) -> bool:
@@ -188,6 +265,10 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
         "beta": settings.method == "via-sd" and settings.rule_c != "lossy" and "--rule-c lossy",
         "bonus_threshold": settings.bonus_kind != "slim" and "--bonus slim",
     }
+    if settings.tiers and "skip_ratio" in given:
+        raise SettingsError("--skip-ratio and --tiers contradict each other; give the ratios to --tiers")
+    if settings.tiers and "mask" in given and all(isinstance(tier, str) for tier in settings.tiers):
+        raise SettingsError("--mask has no effect: no tier is a skip ratio; remove --mask")
     for name, needed in idle.items():
         if name in given and needed:
             flag = "--" + name.replace("_", "-")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """The attention of a layer without its MLP, or the MLP without the attention; norms go with their half."""
+    """The attention of a layer without its MLP, or the other way round; norms go with their half."""
 
     layer: int
     attention: bool

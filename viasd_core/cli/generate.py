@@ -20,6 +20,7 @@ from ..settings import (
     RULES,
     Settings,
     check_drafter,
+    parse_tiers,
     refuse_idle,
     refuse_unused,
 )
@@ -86,6 +87,11 @@ def _add_via_sd(group: Any) -> None:
     group.add_argument(
         "--mask", metavar="M", help="auto, even, random:SEED, a mask file, or a string of 0 and 1"
     )
+    group.add_argument(
+        "--tiers",
+        metavar="T,T",
+        help="several slim verifiers, weakest first: skip ratios (0.6,0.45), model:SOURCE, masks",
+    )
     group.add_argument("--gate", metavar="G", help=", ".join(GATES))
     group.add_argument("--rule-c", metavar="RULE", help=", ".join(RULES))
     group.add_argument("--alpha", type=float, metavar="A", help="lossy rule")
@@ -112,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         _check_target(args.trace)
 
-    from ..pair import load_pair
+    from ..pair import load_pair, with_tiers
     from ..recording import encode_prompt, record
     from ..self_check import self_check
 
@@ -122,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
     )
     check_drafter(settings.method, pair.drafter.kind)
+    pair = with_tiers(pair, settings)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
     trace, status = Trace(), 0
     if settings.method != "ar" and (check := self_check(pair)) is not None:
@@ -165,6 +172,8 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
     given = {key: value for key, value in vars(args).items() if key in names and value is not None}
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
+    if "tiers" in given:
+        given["tiers"] = parse_tiers(given["tiers"])
     refuse_unused(args.method, set(given))
     if "skip_ratio" in given and not _follows(given.get("mask", "auto")):
         raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")
@@ -252,9 +261,11 @@ def as_json(trace: Trace, path: str | None) -> dict[str, Any]:
         "mask_id",
         "r_eff",
     )
+    slims = {"slim_tiers": run["tiers"]} if "tiers" in run else {}
     speed = ("wall_s", "ttft_s", "tokens_per_s")
     return (
         {key: run.get(key) for key in facts}
+        | slims
         | run["totals"]
         | {key: run.get(key) for key in speed}
         | {"trace": path}

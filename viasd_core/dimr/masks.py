@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MaskError
+from ..settings import is_bits
 from ..sublayers import Layer, from_units, units
 
 SCHEMA = "viasd-mask/1"
@@ -40,7 +41,7 @@ class LayerMask:
 
 
 def skip_count(ratio: float, n_layers: int, granularity: str = "layer") -> int:
-    """Units to skip of U: floor(r U + 1/2), but none of the first and last layer, which are kept by default."""
+    """Units to skip of U: floor(r U + 1/2), none of the first and last layer, which are kept by default."""
     middle = middle_units(n_layers, granularity)
     return max(0, min(int(ratio * n_layers * GRANULARITIES[granularity] + 0.5), len(middle)))
 
@@ -86,10 +87,6 @@ def random_mask(ratio: float, n_layers: int, seed: int, granularity: str = "laye
     count = skip_count(ratio, n_layers, granularity)
     skipped = random.Random(seed).sample(middle_units(n_layers, granularity), count)
     return from_skipped(skipped, n_layers, f"random:{seed}:{count}", granularity)
-
-
-def is_bits(text: str) -> bool:
-    return bool(text) and not set(text) - {"0", "1"}
 
 
 def parse_bits(text: str, n_layers: int) -> LayerMask:

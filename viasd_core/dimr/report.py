@@ -13,7 +13,7 @@ from torch import Tensor
 from ..layers import BlockRunner
 from ..masks import chain_pass
 from ..pair import ModelPair
-from ..parts import Parts, skip_layers
+from ..parts import Parts, drafter_mask
 from ..recording import effective_skip
 from ..transfer import to_device
 from .calibration import TeacherForced
@@ -147,9 +147,7 @@ def _drafter_rows(pair: ModelPair, parts: Parts, scorer: Scorer, number: int) ->
         runner = BlockRunner(pair.draft_model.model, vocab_size=parts.runner.vocab_size)
         return floored_log_probs(_chain_logits(runner, text))
     if pair.drafter.kind == "layer-skip" and parts.masks is not None:
-        kept = skip_layers(pair.drafter, parts.masks)
-        bits = "".join("1" if layer in kept else "0" for layer in range(text.runner.n_layers))
-        return floored_log_probs(scorer.slim_logits(number, bits))
+        return floored_log_probs(scorer.slim_logits(number, drafter_mask(pair.drafter, parts.masks).bits))
     return None
 
 

@@ -7,7 +7,7 @@ slim verifier runs at most once a cycle, over the whole block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -45,6 +45,14 @@ class Examined:
             return self.logits[0]
         tiers = to_device([*self.decided, len(self.logits) - 1], self.logits[0].device)
         return torch.stack(self.logits)[tiers, torch.arange(len(tiers), device=tiers.device)]
+
+    @property
+    def tiers(self) -> list[int | None]:
+        """Who settled each draft: slim verifier 1, 2, ..., None where q decides or nobody looked."""
+        marks = [*self.regions, *[""] * (self.draft.length - len(self.regions))]
+        return [
+            tier + 1 if mark in ("A", "B") else None for tier, mark in zip(self.decided, marks, strict=True)
+        ]
 
     def redrawn(self, opinion: Opinion | None) -> NewToken:
         """The token that replaces the draft in region B."""

@@ -52,17 +52,8 @@ class ViaSd:
             with run.clock.phase("gate"):
                 verdict, uniforms = _escalate(run, seen, full_logits, base)
             outcome.judged = verdict.judged
-        tiers = [
-            tier + 1 if mark in ("A", "B") else None
-            for tier, mark in zip(seen.decided, seen.regions, strict=False)
-        ]
-        tiers += [None] * (seen.draft.length - len(tiers))
-        outcome.drafted = [
-            replace(drafted, tier=tier)
-            for drafted, tier in zip(
-                drafted_tokens(seen.host, uniforms, seen.draft.length), tiers, strict=True
-            )
-        ]
+        drafted = drafted_tokens(seen.host, uniforms, seen.draft.length)
+        outcome.drafted = [replace(one, tier=tier) for one, tier in zip(drafted, seen.tiers, strict=True)]
         _conclude(run, outcome, seen, verdict)
         return outcome
 
