@@ -81,7 +81,7 @@ def examine(run: Run, draft: Draft, tau1: float, tau2: float) -> Examined:
     found = Examined(draft.cut(length), (tau1, tau2), host, [0] * length, [host], [logits[: length + 1]])
     while True:
         found.regions = block_regions(
-            host["ratio"][:length],
+            found.host["ratio"][:length],
             tau1,
             tau2,
             regenerate=settings.regenerate,
