@@ -71,14 +71,16 @@ def score(regions: Regions) -> Score:
 
 def test_speed_is_the_cost_of_a_cycle_over_its_tokens_against_speculative_decoding() -> None:
     """10 layers of 1 ms, 2 ms for the rest, 3 ms to draft; 6 layers kept; q in a quarter of the cycles."""
-    found = predict(score([(1.0, 0.0, 0.0)]), 6, 10, Times(1.0, 2.0, 3.0), Draftsman(5, 1.0, 0.0), cap=20)
+    found = predict(
+        score([(1.0, 0.0, 0.0)]), range(6), 10, Times(1.0, 2.0, 3.0), Draftsman(5, 1.0, 0.0), cap=20
+    )
     assert found.ms_per_token == pytest.approx((3 + 8 + 0.25 * 12) / 5)
     assert found.sd_ms_per_token == pytest.approx((3 + 12) / 6)
     assert found.speed == pytest.approx((15 / 6) / (14 / 5))
 
 
 def test_an_empty_draft_costs_no_slim_forward() -> None:
-    found = predict(score(FADING), 6, 10, Times(1.0, 2.0, 0.5), Draftsman(5, 0.5, 1.0), cap=20)
+    found = predict(score(FADING), range(6), 10, Times(1.0, 2.0, 0.5), Draftsman(5, 0.5, 1.0), cap=20)
     assert found.ms_per_token == pytest.approx(12.5)
     assert found.speed == pytest.approx(1.0)
 

@@ -110,7 +110,10 @@ def _extended(strong: LayerMask, ratio: float, choice: str) -> LayerMask:
             f"a tier of skip ratio {ratio:g} cannot lie inside {strong.name}, which skips {len(gone)} of "
             f"{len(strong.bits)}; give ratios that are further apart"
         )
-    drawn = choice != "even"
-    added = random.Random(seed_of(choice)).sample(left, more) if drawn else spread(more, left)
+    if choice == "even":
+        added = spread(more, left)
+    else:
+        # A stream of its own: the stronger mask came from this seed too.
+        added = random.Random(f"{seed_of(choice)}/{len(gone)}").sample(left, more)
     name = f"{choice}:{len(gone) + more}"
     return from_skipped([*gone, *added], n_layers, name, strong.granularity)
