@@ -117,7 +117,7 @@ def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: 
         "mask": mask.bits if mask else None,
         "mask_id": mask.name if mask else None,
         "r_eff": effective_skip(parts, mask.layers) if mask else None,
-        **({"tiers": [tier_facts(pair, parts, slim) for slim in slims]} if settings.tiers else {}),
+        **({"slim_tiers": [tier_facts(pair, parts, slim) for slim in slims]} if settings.tiers else {}),
         "dtype": str(parts.runner.dtype).removeprefix("torch."),
         "hardware": hardware(parts.runner.device),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},

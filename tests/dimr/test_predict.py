@@ -11,6 +11,7 @@ from viasd_core.dimr.calibration import Drafting
 from viasd_core.dimr.predict import Draftsman, Times, measure_times, predict, renewal
 from viasd_core.dimr.score import Score
 from viasd_core.rows import CycleRow
+from viasd_core.sublayers import Half
 from viasd_core.trace import Trace
 
 Regions = list[tuple[float, float, float]]
@@ -113,4 +114,11 @@ def test_no_drafter_counts_as_one_that_is_always_right() -> None:
 def test_measured_times_add_up_to_a_forward() -> None:
     times = measure_times(toy_runner(), 6, 30, 0.5)
     assert times.layer_ms > 0 and times.rest_ms > 0 and times.draft_ms == 0.5
-    assert times.forward_ms(7) == pytest.approx(times.rest_ms + 7 * times.layer_ms)
+    assert times.forward_ms(range(7)) == pytest.approx(times.rest_ms + 7 * times.layer_ms)
+
+
+def test_halves_of_layers_cost_their_share_of_a_layer() -> None:
+    times = Times(2.0, 1.0, 0.0, attention_share=0.25)
+    assert times.forward_ms([0, 1]) == pytest.approx(5.0)
+    assert times.forward_ms([0, Half(1, True)]) == pytest.approx(3.5)
+    assert times.forward_ms([0, Half(1, False)]) == pytest.approx(4.5)

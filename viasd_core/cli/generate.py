@@ -261,7 +261,7 @@ def as_json(trace: Trace, path: str | None) -> dict[str, Any]:
         "mask_id",
         "r_eff",
     )
-    slims = {"slim_tiers": run["tiers"]} if "tiers" in run else {}
+    slims = {"slim_tiers": run["slim_tiers"]} if "slim_tiers" in run else {}
     speed = ("wall_s", "ttft_s", "tokens_per_s")
     return (
         {key: run.get(key) for key in facts}

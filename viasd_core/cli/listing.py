@@ -68,7 +68,8 @@ def _describe_mask(path: Path) -> str:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         mask, model = stored["mask"], stored["model"]["id"]
-        skipped, units = mask.count("0"), "halves of layers" if len(mask) > stored["layers"] else "layers"
+        skipped = mask.count("0")
+        units = "halves of layers" if stored.get("granularity") == "sublayer" else "layers"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise MaskError(f"the mask file {path} cannot be read: {error}; restore or remove it") from error
     return (

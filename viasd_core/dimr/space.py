@@ -37,8 +37,8 @@ class Space:
         if not 0 < self.chosen < len(self.free) or self.skipped > self.units - kept_at_least:
             already = f" besides the {len(self.gone)} skipped anyway" if self.gone else ""
             raise SettingsError(
-                f"{self.chosen} of the {len(self.free)} {self.granularity}s that may be skipped{already} leaves "
-                f"nothing to search in a model of {self.n_layers} layers; give another skip ratio"
+                f"{self.chosen} of the {len(self.free)} {self.granularity}s that may be skipped{already} "
+                f"leaves nothing to search in a model of {self.n_layers} layers; give another skip ratio"
             )
 
     @classmethod
