@@ -248,8 +248,8 @@ def summarise_tiers(emitted: Sequence[TokenRow], cycles: Sequence[CycleRow]) -> 
     for tier in range(1, count + 1):
         settled = [row.verdict for row in emitted if row.tier == tier]
         tiers[str(tier)] = {
-            "forwards": sum(row.tier_forwards[tier - 1] for row in cycles if row.tier_forwards),
-            "ms": sum(row.tier_us[tier - 1] for row in cycles if row.tier_us) / 1000,
+            "forwards": sum(sum(row.tier_forwards[tier - 1 : tier]) for row in cycles),
+            "ms": sum(sum(row.tier_us[tier - 1 : tier]) for row in cycles) / 1000,
             "accepted": settled.count("accepted_slim"),
             "regenerated": settled.count("regenerated_slim"),
         }
