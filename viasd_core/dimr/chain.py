@@ -67,8 +67,7 @@ def _nearest(store: MaskStore, tiers: Sequence[float | str | LayerMask]) -> list
     if len(tiers) == 1 and ratios[0] is not None:
         return [store.nearest(ratios[0])]
     candidates = [
-        [_explicit(store, tier)] if ratio is None else store.stored
-        for tier, ratio in zip(tiers, ratios, strict=True)
+        store.stored if isinstance(tier, float | int) else [_explicit(store, tier)] for tier in tiers
     ]
     found = min(_chains(candidates), key=lambda chain: _distance(chain, ratios), default=None)
     if found is None:
