@@ -38,7 +38,11 @@ KNOB_NAMES = tuple(field.name for field in fields(Knobs) if field.name != "versi
 
 
 def knobs_of(settings: Settings) -> Knobs:
-    return Knobs(version=0, **{name: getattr(settings, name) for name in KNOB_NAMES})
+    """With tiers the skip ratio is the first one's, where it has one."""
+    values = {name: getattr(settings, name) for name in KNOB_NAMES}
+    if settings.slim_ratio is not None:
+        values["skip_ratio"] = settings.slim_ratio
+    return Knobs(version=0, **values)
 
 
 class Carrier(Protocol):

@@ -19,6 +19,7 @@ from ..sources import public_identity
 from .calibration import Continued, continue_prompts, split, teacher_force
 from .cost import CostSettings
 from .log import SearchLog
+from .masks import GRANULARITIES, MaskStore
 from .predict import Draftsman, measure_times
 from .report import Bench, compare, curve, layer_costs, tier_gain
 from .score import Scorer, ScoreSettings, serving
@@ -40,11 +41,16 @@ class Request:
     slim_kv: str | None = None  # None: the preset's
     cost: CostSettings = CostSettings()  # noqa: RUF009 (frozen)
     ends: bool = False  # the first and last layer may be skipped too
+    granularity: str = "layer"  # or sublayer: attention and MLP are skipped apart
+    inside: str | None = None  # a mask (file or bits) of a stronger tier that the found one must lie inside
     curve: bool = False
 
     def __post_init__(self) -> None:
         if self.skip_ratio is not None and not 0 < self.skip_ratio <= 0.95:
             raise SettingsError(f"skip_ratio is {self.skip_ratio:g}; give a number above 0 and up to 0.95")
+        if self.granularity not in GRANULARITIES:
+            known = ", ".join(GRANULARITIES)
+            raise SettingsError(f"granularity is {self.granularity!r}; choose one of {known}")
         for name, least in (("tokens", 1), ("prompts", 2)):
             if not least <= getattr(self, name) <= 100_000:
                 raise SettingsError(
@@ -113,8 +119,12 @@ class Workplace:
         scoring = request.scoring(settings)
         parts = parts_of(pair)
         runner = BlockRunner(pair.verifier.model, vocab_size=pair.n_vocab)
-        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends)
-        out = out or default_path(pair.verifier.identity, space.skipped / space.n_layers)
+        inside = None
+        if request.inside is not None:
+            inside = MaskStore((), pair.verifier.identity).explicit(request.inside)
+        units = request.granularity
+        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends, units, inside)
+        out = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
         check_target(out)
         continued = continue_prompts(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
         scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
@@ -177,10 +187,13 @@ class Workplace:
         content = mask_content(
             self.pair.verifier.identity,
             best,
+            self.space.n_layers,
+            self.space.granularity,
             settings={
                 "search": asdict(self.request.search),
                 "score": self.scoring.as_dict(),
                 "ends": self.request.ends,
+                "inside": list(self.space.gone),
                 "texts": len(self.texts.search),
                 "tokens": sum(text.new_tokens for text in self.texts.search),
             },
