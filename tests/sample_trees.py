@@ -43,8 +43,7 @@ def grow(cycle: int, block: Block, tau: float = TAU) -> tuple[TreeRow, ...]:
     rows = [
         TreeRow(
             cycle, depth - 1, depth - 2, depth, 0, token_id(word), word,
-            logp_draft=-0.1 - 0.05 * depth, margin=margin, is_ufp=depth in block.repairs and margin < tau,
-            verified=True,
+            logp_draft=-0.1 - 0.05 * depth, margin=margin, is_ufp=margin < tau, verified=True,
         )
         for depth, (word, margin) in enumerate(zip(block.words, block.margins, strict=True), 1)
     ]  # fmt: skip
@@ -80,38 +79,45 @@ def walk(rows: list[TreeRow], truth: Sequence[str]) -> tuple[TreeRow, ...]:
 
 
 def event(cycle: int, block: Block, start: int, out_pos: int, **more: Any) -> CycleEvent:
-    """The cycle of a block: kept nodes as tokens, the refused draft, and the verifier's own token."""
+    """The cycle of a block: the kept path and the line it would have gone on with, the verifier's own token,
+    and what branch 0 had drafted beside that line."""
     tree = grow(cycle, block)
     path = sorted((row for row in tree if row.on_best_path), key=lambda row: row.depth)
-    tokens: list[TokenRow] = [
-        _as_token(row, "accepted_full", out_pos + place) for place, row in enumerate(path)
-    ]
-    last = path[-1].node if path else -1
-    refused = next((row for row in tree if row.parent == last and row.branch == 0), None)
-    if refused is not None:
-        tokens.append(_as_token(refused, "rejected", None))
-    verdict = "rewritten_full" if refused is not None else "bonus"
+    line = _main_line(tree, path)
+    tokens = [_as_token(row, "accepted_full", out_pos + place) for place, row in enumerate(path)]
+    behind = line[len(path) :]
+    tokens += [_as_token(row, "discarded" if place else "rejected", None) for place, row in enumerate(behind)]
+    refused = len(behind) > 0
     word = block.truth[len(path)]
-    tokens.append(
-        drawn(cycle, len(path), word, verdict, out_pos + len(path), source="full", token_id=token_id(word))
-    )
+    made = {"source": "full" if refused else "bonus", "token_id": token_id(word), "t_us": 20_000 * (cycle + 1)}
+    verdict = "rewritten_full" if refused else "bonus"
+    tokens.append(drawn(cycle, len(path), word, verdict, out_pos + len(path), **made))
+    tokens += [_as_token(row, "discarded", None) for row in tree if row.branch == 0 and row not in line]
     committed = len(path) + 1
-    repaired = any(row.branch for row in tree)
+    repaired, won = any(row.branch for row in tree), any(row.branch for row in path)
     phases = {
-        "draft": 2400, "full": 11800 + (900 if repaired else 0), "tree": 850 if repaired else 60,
-        "resync": 1300 if any(row.branch for row in path) else 0, "host": 150,
+        "draft": 3250 if repaired else 2400, "tree": 12_700 if repaired else 11_800, "gate": 300,
+        "resync" if won else "commit": 700 if won else 100, "host": 150,
     }  # fmt: skip
     row = cycle_row(
         cycle, len(block.words), committed, start + committed, gamma=len(block.words), phase_us=phases,
-        t_start_us=20_000 * cycle, region_c_accepted=len(path), region_c_rejected=int(refused is not None),
+        t_start_us=20_000 * cycle, region_c_accepted=len(path), region_c_rejected=int(refused),
         full_forwards=1, tau_margin=TAU, v_max=90, tree_nodes=len(tree), n_q=start + committed - 1,
         n_s=start + committed - 1, reason="verify", **_MADE,
     )  # fmt: skip
     return CycleEvent(row, tuple(tokens), tree=tree, **more)
 
 
+def _main_line(tree: Sequence[TreeRow], path: Sequence[TreeRow]) -> list[TreeRow]:
+    line = list(path)
+    while children := [row for row in tree if row.parent == (line[-1].node if line else -1)]:
+        line.append(min(children, key=lambda row: (row.branch, row.node)))
+    return line
+
+
 def _as_token(row: TreeRow, verdict: str, out_pos: int | None) -> TokenRow:
-    token = draft(row.cycle, row.depth - 1, row.text, verdict, "C", out_pos)
+    region = "" if verdict == "discarded" else "C"
+    token = draft(row.cycle, row.depth - 1, row.text, verdict, region, out_pos)
     return replace(
         token, token_id=row.token_id, data=row.text.encode("utf-8", "surrogatepass"), branch=row.branch,
         node=row.node, parent=row.parent, source="repair" if row.branch else "draft", is_ufp=row.is_ufp,

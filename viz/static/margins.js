@@ -1,7 +1,7 @@
-// The drafter's margins over a block as a strip of bars: which positions lie below tau, which were chosen.
+// The drafter's margins over a block as a strip of bars: which positions lie below tau, which were repaired.
 
 import { clamp, fill, h, isNumber, ratio, svg } from "./dom.js";
-import { standsAt, treeAt } from "./tree_data.js";
+import { repairedDepths, standsAt, treeAt } from "./tree_data.js";
 
 const COLUMN = 34;
 const BARS = 46;
@@ -44,14 +44,18 @@ export class MarginStrip {
   }
 }
 
-// [{position, margin, chosen}] of branch 0: from the tree, or from the drafted tokens where there is no tree.
-export function marginsOf(store, at, tree = treeAt(store, at)) {
+// [{position, margin, uncertain, repaired}] of branch 0: from the tree, else from the drafted tokens.
+function marginsOf(store, at, tree) {
   const nodes = tree.filter((row) => row.branch === 0 && isNumber(row.margin));
-  if (nodes.length) return nodes.map((row) => ({position: row.depth, margin: row.margin, chosen: row.is_ufp})).sort((one, two) => one.position - two.position);
+  const repaired = repairedDepths(tree);
+  if (nodes.length) {
+    return nodes.map((row) => ({position: row.depth, margin: row.margin, uncertain: row.is_ufp, repaired: repaired.has(row.depth)}))
+      .sort((one, two) => one.position - two.position);
+  }
   const [from, to] = store.spans[at];
   return store.tokens.slice(from, to)
     .filter((row) => row.branch === 0 && row.source === "draft" && isNumber(row.top2_margin))
-    .map((row) => ({position: row.slot + 1, margin: row.top2_margin, chosen: row.is_ufp}));
+    .map((row) => ({position: row.slot + 1, margin: row.top2_margin, uncertain: row.is_ufp, repaired: false}));
 }
 
 function drawStrip(marks, tau, pinned) {
@@ -61,7 +65,7 @@ function drawStrip(marks, tau, pinned) {
   const width = LEFT + marks.length * COLUMN + 4;
   const height = TOP + BARS + BELOW;
   const level = (margin) => TOP + BARS * (1 - clamp(margin / full, 0, 1));
-  const columns = marks.map((mark, index) => drawColumn(mark, LEFT + index * COLUMN, level(mark.margin), known && mark.margin < tau, mark.position === pinned));
+  const columns = marks.map((mark, index) => drawColumn(mark, LEFT + index * COLUMN, level(mark.margin), mark.position === pinned));
   const line = known ? [
     svg("line", {class: "margin-tau", x1: LEFT - 4, x2: width, y1: level(tau), y2: level(tau)}),
     svg("text", {class: "margin-name", x: 0, y: level(tau) + 4}, `τ ${ratio(tau, 2)}`),
@@ -69,19 +73,19 @@ function drawStrip(marks, tau, pinned) {
   return svg("svg", {width, height, viewBox: `0 0 ${width} ${height}`, class: "margin-strip", role: "img", "aria-label": spoken(marks, tau, known)}, columns, line);
 }
 
-function drawColumn({position, margin, chosen}, x, y, below, pinned) {
+function drawColumn({position, margin, uncertain, repaired}, x, y, pinned) {
   const middle = x + COLUMN / 2;
   const base = TOP + BARS;
   return svg("g", {class: pinned ? "margin-column now" : "margin-column", "data-position": position},
     svg("rect", {class: "margin-hit", x, y: 0, width: COLUMN, height: base + BELOW}),
-    svg("rect", {class: below ? "margin-bar below" : "margin-bar", x: x + 7, y: Math.min(y, base - 1), width: COLUMN - 14, height: Math.max(1, base - y)}),
-    chosen ? svg("path", {class: "tree-ufp", d: `M${middle - 5} ${y - 7}l5 -5l5 5l-5 5Z`}) : null,
-    svg("text", {class: below ? "margin-value below" : "margin-value", x: middle, y: base + 13, "text-anchor": "middle"}, ratio(margin, 2)),
+    svg("rect", {class: uncertain ? "margin-bar below" : "margin-bar", x: x + 7, y: Math.min(y, base - 1), width: COLUMN - 14, height: Math.max(1, base - y)}),
+    uncertain ? svg("path", {class: repaired ? "tree-ufp" : "tree-ufp hollow", d: `M${middle - 5} ${y - 7}l5 -5l5 5l-5 5Z`}) : null,
+    svg("text", {class: uncertain ? "margin-value below" : "margin-value", x: middle, y: base + 13, "text-anchor": "middle"}, ratio(margin, 2)),
     svg("text", {class: "margin-name", x: middle, y: base + 27, "text-anchor": "middle"}, position));
 }
 
 function spoken(marks, tau, known) {
   const list = (found) => found.map((mark) => `${mark.position} (${ratio(mark.margin, 2)})`).join(", ") || "none";
-  const below = known ? ` Below τ ${ratio(tau, 2)}: ${list(marks.filter((mark) => mark.margin < tau))}.` : "";
-  return `Margins of ${marks.length} drafted position${marks.length === 1 ? "" : "s"}.${below} Repaired: ${list(marks.filter((mark) => mark.chosen))}.`;
+  const below = ` Uncertain${known ? ` (below τ ${ratio(tau, 2)})` : ""}: ${list(marks.filter((mark) => mark.uncertain))}.`;
+  return `Margins of ${marks.length} drafted position${marks.length === 1 ? "" : "s"}.${below} Repaired: ${list(marks.filter((mark) => mark.repaired))}.`;
 }

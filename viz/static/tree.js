@@ -7,15 +7,15 @@ import { summarise } from "./summary.js";
 import { Pace } from "./pace.js";
 import { layoutTree } from "./tree_layout.js";
 import { drawTree } from "./tree_draw.js";
-import { emptySentence, repairedCycles, rowOf, standsAt, tokenOf, treeAt, treeSentences } from "./tree_data.js";
+import { emptySentence, judge, repairedCycles, repairedDepths, rowOf, standsAt, tokenOf, treeAt, treeSentences } from "./tree_data.js";
 import { TreeKeys } from "./tree_keys.js";
-import { billSentences, repairBill } from "./repair_pays.js";
+import { billSentences, costSentence, repairBill } from "./repair_pays.js";
 
 const LIVE_MS = 250;
 const EDGE = 24; // pixels kept between a node that is walked to and the end of its box
 const HINT = "Point at a node, or walk with the arrow keys; Enter or a click goes to its token.";
-const RATE_HINT = "The rate that CURE maximises (arXiv 2608.00531, eq. 1). E[a]: kept drafts a cycle; C_d: draft, tree and resync; C_v: full and gate; means over the cycles shown. "
-  + "Branch 0 alone: the same drafts without the extra tokens, without the time of tree and resync.";
+const RATE_HINT = "The rate that CURE maximises (arXiv 2608.00531, eq. 1). E[a]: kept drafts a cycle; C_d: draft and resync; C_v: tree, full and gate; means over the cycles shown. "
+  + "Branch 0 alone: without the extra tokens and the extra time.";
 
 export class TreePanel {
   constructor(app, tokens) {
@@ -48,7 +48,7 @@ export class TreePanel {
     this.bill = h("p.tree-bill", {});
     this.details = h("p.tree-details", {});
     this.scroll = h("div.tree-scroll", {});
-    this.key = h("p.tree-key", {"aria-hidden": "true"}, KEY.map(([name, words]) => h("span", {}, h(`i.${name}`, {}), words)));
+    this.key = h("p.tree-key", {"aria-hidden": "true"}, KEY.map(([name, words]) => h("span", {}, h("i", {class: name}), words)));
     this.body = h("div.tree-body", {}, this.details, this.scroll, this.key, this.bill);
     this.node = h("section.tree-panel", {"aria-label": "Repair tree", hidden: true},
       h("div.panel-head", {}, h("h3", {}, "Repair tree"), this.where, h("span.gap", {}), this.back, this.next),
@@ -119,17 +119,24 @@ export class TreePanel {
   }
 
   drawTree(cycle, kept) {
-    const {verdict, bill} = treeSentences(this.rows, cycle);
-    const left = this.layout.left ? ` ${this.layout.left} rows hang nowhere or are too many to draw.` : "";
-    setText(this.verdict, verdict);
-    setText(this.bill, bill + left);
-    const {node, marks} = drawTree(this.layout, this.room, cycle.tau_margin, (place) => this.words(place));
+    setText(this.verdict, treeSentences(judge(this.rows), cycle).verdict);
+    this.writeBill();
+    const {node, marks} = drawTree(this.layout, this.room, {tau: cycle.tau_margin, repaired: repairedDepths(this.rows)}, (place) => this.words(place));
     node.setAttribute("aria-label", `Tree of cycle ${cycle.cycle}: ${this.rows.length} nodes. ${HINT}`);
     this.marks = marks;
     fill(this.scroll, node);
     this.keys.reset();
     this.mark(kept);
     this.showFork();
+  }
+
+  writeBill() {
+    const {store} = this.app;
+    const cycle = store.cycles[this.at];
+    if (!cycle || this.body.hidden) return;
+    const tree = judge(this.rows);
+    const left = this.layout.left ? ` ${this.layout.left} rows hang nowhere or are too many to draw.` : "";
+    setText(this.bill, `${treeSentences(tree, cycle).where} ${costSentence(store, cycle, tree)}${left}`);
   }
 
   // Starts with the fork that won, else with the first one, at the left end of the box.
@@ -237,6 +244,7 @@ export class TreePanel {
     setText(this.line, line);
     setText(this.note, note);
     setText(this.rate, formula);
+    this.writeBill(); // it compares with the other cycles
   }
 }
 
@@ -244,6 +252,7 @@ const KEY = [
   ["key-best", "winner"],
   ["key-kept", "accepted"],
   ["key-lost", "not accepted"],
-  ["key-ufp", "uncertain position, with its margin"],
+  ["key-ufp", "repaired position, with its margin"],
+  ["key-ufp hollow", "uncertain, not repaired"],
   ["key-stop", "branch 0 ends"],
 ];

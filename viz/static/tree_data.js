@@ -1,9 +1,10 @@
 // The draft trees of a run by cycle, what each of them gained and cost, and where a node stands in the text.
 
 import { keptOnBest, keptOnBranch0 } from "./summary.js";
-import { isNumber, milliseconds, number, ratio } from "./dom.js";
+import { isNumber, number, ratio } from "./dom.js";
 
 const indexes = new WeakMap(); // store -> {seen rows, seen cycles, rows by cycle number, cycles with a repair}
+const MOST_NAMED = 6; // positions in a sentence
 const DRAFTED = new Set(SCHEMA.positions.drafted);
 
 function indexOf(store) {
@@ -69,35 +70,43 @@ function isSame(store, at, token, row) {
   return token.branch === row.branch && token.slot === row.depth - 1 && token.token_id === row.token_id;
 }
 
-// What one tree was for: kept drafts on the best path and on branch 0, rows, branches, uncertain positions.
+// Depths at which repairs were tried: where a branch leaves branch 0.
+export function repairedDepths(rows) {
+  const branch = new Map(rows.map((row) => [row.node, row.branch]));
+  return new Set(rows.filter((row) => row.branch > 0 && !branch.get(row.parent)).map((row) => row.depth));
+}
+
+// What one tree was for: kept drafts on the best path and on branch 0, rows, branches, repaired positions.
 export function judge(rows) {
-  const best = rows.filter(keptOnBest);
+  const depths = repairedDepths(rows);
   return {
-    kept: best.length,
+    kept: rows.filter(keptOnBest).length,
     kept0: rows.filter(keptOnBranch0).length,
     length0: rows.filter((row) => row.branch === 0).length,
     nodes: rows.length,
     branches: new Set(rows.filter((row) => row.branch > 0).map((row) => row.branch)).size,
     winner: rows.reduce((most, row) => (row.on_best_path ? Math.max(most, row.branch) : most), 0),
-    chosen: rows.filter((row) => row.is_ufp).sort((one, two) => one.depth - two.depth),
+    uncertain: rows.filter((row) => row.is_ufp).length,
+    repaired: [...depths].sort((one, two) => one - two).map((depth) => ({depth, margin: marginAt(rows, depth)})),
   };
 }
 
-// Whether branch 0 would have won, and how far it would have got; then the bill.
-export function treeSentences(rows, cycle) {
-  const tree = judge(rows);
-  const drafts = `${tree.kept} drafted token${tree.kept === 1 ? "" : "s"}`;
+function marginAt(rows, depth) {
+  return rows.find((row) => row.branch === 0 && row.depth === depth)?.margin ?? null;
+}
+
+// Whether branch 0 would have won, and how far it would have got; then where repairs were tried.
+export function treeSentences(tree, cycle) {
   const extra = tree.kept - tree.kept0;
+  const drafts = `${tree.kept} drafted token${tree.kept === 1 ? "" : "s"}`;
   const verdict = extra > 0
     ? `Repair ${tree.winner} won: ${drafts} kept, ${extra} more than branch 0, which would have stopped after ${tree.kept0} of ${tree.length0}.`
     : `Branch 0 won: it kept ${tree.kept0} of ${tree.length0}, and no repair got further.`;
-  const marks = tree.chosen.map((row) => `position ${row.depth}${isNumber(row.margin) ? `, margin ${ratio(row.margin, 2)}` : ""}`);
+  const marks = tree.repaired.map(({depth, margin}) => `${depth}${isNumber(margin) ? ` (margin ${ratio(margin, 2)})` : ""}`);
+  const positions = `position${marks.length === 1 ? "" : "s"} ${marks.slice(0, MOST_NAMED).join(", ")}${marks.length > MOST_NAMED ? " …" : ""}`;
   const below = isNumber(cycle.tau_margin) ? ` below τ ${ratio(cycle.tau_margin, 2)}` : "";
-  const where = marks.length ? `Uncertain${below}: ${marks.slice(0, 4).join("; ")}${marks.length > 4 ? " …" : ""}. ` : "";
-  const spent = ["tree", "resync"].filter((phase) => cycle.phase_us[phase] > 0).map((phase) => `${phase} ${milliseconds(cycle.phase_us[phase])}`);
-  const budget = isNumber(cycle.v_max) ? ` of at most ${cycle.v_max}` : "";
-  const bill = `${where}${tree.branches} repair branch${tree.branches === 1 ? "" : "es"}; ${tree.nodes} rows verified${budget}, ${tree.nodes - tree.length0} of them for repair; ${spent.join(", ") || "no extra time was recorded"}.`;
-  return {verdict, bill};
+  const where = `${tree.branches} repair branch${tree.branches === 1 ? "" : "es"} at ${positions}; ${tree.uncertain} uncertain position${tree.uncertain === 1 ? "" : "s"}${below}.`;
+  return {verdict, where};
 }
 
 // Why there is nothing to draw.

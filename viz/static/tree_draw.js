@@ -15,13 +15,13 @@ const WIDEST = 84;
 const BEND = 5;
 const DIAMOND = {least: 4, most: 7.5};
 
-// {node: <svg>, marks: one <g> a place}. `name(place)` is what a screen reader says of it.
-export function drawTree(layout, room, tau, name) {
+// {node: <svg>, marks: one <g> a place}. `doubt` holds tau and the depths that were repaired; `name(place)` is what a screen reader says of it.
+export function drawTree(layout, room, doubt, name) {
   const column = clamp(Math.floor((room - LEFT - 8) / Math.max(1, layout.depth)), NARROWEST, WIDEST);
   const at = (place) => ({x: LEFT + (place.depth - 1) * column + GAP, y: TOP + place.line * LINE + PILL / 2, wide: column - GAP});
   const width = LEFT + layout.depth * column + 8;
   const height = TOP + Math.max(1, layout.lines) * LINE;
-  const marks = layout.places.map((place) => drawNode(place, at(place), tau, name(place)));
+  const marks = layout.places.map((place) => drawNode(place, at(place), doubt, name(place)));
   const edges = layout.places.map((place) => drawEdge(layout, place, at));
   edges.sort((one, two) => one.best - two.best); // the winner lies on top
   const ends = layout.places.filter((place) => stopsHere(layout, place)).map((place) => stopMark(at(place)));
@@ -69,7 +69,7 @@ function stopMark({x, y}) {
   return svg("line", {class: "tree-stop", x1: x - 1.5, y1: y - 17, x2: x - 1.5, y2: y + 17});
 }
 
-function drawNode({row, first}, {x, y, wide}, tau, name) {
+function drawNode({row, depth, first}, {x, y, wide}, {tau, repaired}, name) {
   const top = y - PILL / 2;
   const kind = ["tree-node", row.accepted ? "kept" : "lost", row.on_best_path ? "best" : "", row.branch > 0 ? "repair" : ""].filter(Boolean).join(" ");
   const word = svg("svg", {x: x + 2, y: top, width: wide - 4, height: PILL},
@@ -78,7 +78,7 @@ function drawNode({row, first}, {x, y, wide}, tau, name) {
     svg("rect", {x, y: top, width: wide, height: PILL, rx: 6}),
     word,
     first ? tag(row.branch, x, top - 5) : null,
-    row.is_ufp ? diamond(row.margin, tau, first ? x + 34 : x + 8, top - 8) : null);
+    row.is_ufp ? diamond(row.margin, tau, first ? x + 34 : x + 8, top - 8, repaired.has(depth)) : null);
 }
 
 // The fork that marks such tokens in the text (U+2442) as a shape, since few fonts have it, and the number of the branch.
@@ -99,13 +99,13 @@ function cutToFit(text, room) {
   return `${points.filter((point) => (used += wide(point)) <= most).join("")}…`;
 }
 
-// The smaller the margin, the larger the diamond.
-function diamond(margin, tau, x, y) {
+// The smaller the margin, the larger the diamond; solid where a repair was tried.
+function diamond(margin, tau, x, y, solid) {
   const scale = isNumber(tau) && tau > 0 ? tau : 1;
   const doubt = isNumber(margin) ? clamp(1 - margin / scale, 0, 1) : 0;
   const half = DIAMOND.least + doubt * (DIAMOND.most - DIAMOND.least);
   return [
-    svg("path", {class: "tree-ufp", d: `M${x - half} ${y}L${x} ${y - half}L${x + half} ${y}L${x} ${y + half}Z`}),
+    svg("path", {class: solid ? "tree-ufp" : "tree-ufp hollow", d: `M${x - half} ${y}L${x} ${y - half}L${x + half} ${y}L${x} ${y + half}Z`}),
     isNumber(margin) ? svg("text", {class: "tree-margin", x: x + half + 3, y: y + 4}, ratio(margin, 2)) : null,
   ];
 }
