@@ -12,8 +12,9 @@ import torch
 
 from .commit import Commit, Committer
 from .dimr.masks import LayerMask, follows_ratio
+from .drafters.base import BlockParallel, Drafter
 from .emit import Emitter
-from .errors import MaskError, PromptError
+from .errors import MaskError, PairError, PromptError
 from .live import KNOB_NAMES, LiveSettings
 from .methods import make_method
 from .methods.base import Run
@@ -21,11 +22,11 @@ from .methods.outcome import Outcome
 from .pair import ModelPair
 from .parts import Parts, parts_of
 from .probs import Noise
-from .settings import Settings
+from .settings import BLOCK_METHODS, Settings
 from .stop import StopRules
 from .text import OutputText
 from .timing import PhaseClock
-from .trace import CycleEvent, CycleRow, EventRow, ShownEdit, TokenRow
+from .trace import CycleEvent, CycleRow, EventRow, ShownEdit, TokenRow, TreeRow
 from .verifier import Verifier
 
 
@@ -66,7 +67,7 @@ class Loop:
         self.clock = PhaseClock(runner.device)
         verifier = Verifier(
             runner,
-            limit,
+            limit + settings.tree_room,
             slim=self.mask.layers if self.mask else None,
             slim_kv=settings.slim_kv,
             nested=parts.nested,
@@ -75,6 +76,7 @@ class Loop:
         drafter = None
         if parts.drafter is not None and settings.method != "ar":
             drafter = parts.drafter(verifier, limit)
+        check_blocks(settings, drafter)
         self.run = Run(
             settings=settings,
             tokens=tokens,
@@ -159,6 +161,9 @@ class Loop:
         rows: list[TokenRow] = []
         retracted: list[int] = []
         edits: list[ShownEdit] = []
+        tree: list[TreeRow] = []
+        if self.settings.trace and outcome.tree is not None:
+            tree = self.emitter.tree_rows(self.cycle, outcome.tree)
         if self.settings.trace:
             rows, retracted, edits = self.emitter.rows(
                 self.cycle, outcome, done, tokens, greedy=run.sampling.greedy, t_us=self.clock.now_us()
@@ -172,6 +177,7 @@ class Loop:
             audits=tuple(done.audits) if self.settings.trace else (),
             retracted=tuple(retracted),
             edits=tuple(edits),
+            tree=tuple(tree),
             events=tuple(events),
             text=text,
             text_retract=text_retract,
@@ -180,18 +186,18 @@ class Loop:
 
     def _cycle_row(self, outcome: Outcome, committed: int, done: Commit, started: int) -> CycleRow:
         run, knobs, verifier = self.run, self.run.knobs, self.run.verifier
-        via = self.settings.method == "via-sd"
+        via, repairs = self.settings.method == "via-sd", self.settings.method == "cure"
         kept_in_c = sum(region == "C" for region in outcome.regions[: outcome.kept])
         return CycleRow(
             cycle=self.cycle,
             t_start_us=started,
-            gamma=knobs.gamma,
+            gamma=run.longest_draft,
             alpha1=knobs.alpha1 if via else None,
             alpha2=knobs.alpha2 if via else None,
             skip_ratio=knobs.skip_ratio if via else None,
             temperature=knobs.temperature,
             param_version=knobs.version,
-            drafted=len(outcome.drafted),
+            drafted=outcome.offered,
             region_a=outcome.regions.count("A"),
             region_b=outcome.regions.count("B"),
             region_c_accepted=kept_in_c,
@@ -202,6 +208,9 @@ class Loop:
             slim_forwards=outcome.slim_forwards,
             full_forwards=outcome.full_forwards,
             settle_forwards=outcome.settle_forwards,
+            tau_margin=knobs.tau_margin if repairs else None,
+            v_max=knobs.v_max if repairs else None,
+            tree_nodes=len(outcome.tree.tree.nodes) if outcome.tree else 0,
             kv_len=len(run.tokens),
             n_q=verifier.n_q,
             n_s=verifier.n_s if via else 0,
@@ -219,6 +228,20 @@ def choose_mask(parts: Parts, settings: Settings) -> LayerMask | None:
     if parts.masks is None:
         raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")
     return parts.masks.choose(settings.mask, settings.skip_ratio)
+
+
+def check_blocks(settings: Settings, drafter: Drafter | None) -> None:
+    """Refuse a drafter that a block method cannot use. Raises PairError."""
+    if settings.method not in BLOCK_METHODS:
+        return
+    if not isinstance(drafter, BlockParallel):
+        raise PairError(
+            f"method {settings.method!r} needs a drafter that proposes whole blocks (DFlash format); "
+            f"{drafter.name if drafter else 'none'} does not: choose one with --drafter, or train one with "
+            "distill --kind block"
+        )
+    if settings.method == "cure" and settings.suffix == "S4" and not drafter.rerolls:
+        raise PairError(f"--suffix S4 redoes Domino's correction, and {drafter.name} has none; use S1 or S2")
 
 
 def checked_prompt(parts: Parts, prompt_ids: Sequence[int]) -> list[int]:

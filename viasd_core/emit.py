@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .commit import Commit
-from .methods.outcome import Drafted, Judged, NewToken, Outcome
+from .cure.growth import DraftTree
+from .methods.outcome import Drafted, Judged, NewToken, Outcome, Verified
 from .text import OutputText, Spelling, display
-from .trace import ShownEdit, TokenRow
+from .trace import ShownEdit, TokenRow, TreeRow
+from .trace_positions import DRAFTED
 
 
 class Emitter:
@@ -23,9 +25,15 @@ class Emitter:
         standing = len(tokens) if done.corrected is None else done.corrected
         retracted = list(range(standing - self.prompt_len, done.start - self.prompt_len))[::-1]
         self.text.truncate(min(standing, done.start) - self.prompt_len)
+        tree = outcome.tree
         rows = [
             replace(self._draft_row(offset, drafted, outcome, done, standing, greedy), cycle=cycle, t_us=t_us)
             for offset, drafted in enumerate(outcome.drafted)
+        ]
+        spelled = spell_tree(tree.tree, self.spell, self.text.pending) if tree is not None else []
+        beside = [
+            replace(self._passed_over(drafted, outcome, spelled), cycle=cycle, t_us=t_us)
+            for drafted in outcome.passed_over
         ]
         if outcome.new is not None:
             position = done.start + outcome.kept
@@ -37,7 +45,30 @@ class Emitter:
             rows.append(self._new_row(slot, done.correction, done.corrected, True, cycle, t_us))
         self._spell_rows(rows)
         edits = self._hide_stop(rows, tokens, done.cut.stop_start)
-        return rows, retracted, edits
+        return [*rows, *beside], retracted, edits
+
+    def tree_rows(self, cycle: int, verified: Verified) -> list[TreeRow]:
+        """Every node of a cycle's tree; to be asked for before `rows` moves the text on."""
+        accepted = set(verified.accepted)
+        texts = spell_tree(verified.tree, self.spell, self.text.pending)
+        return [
+            TreeRow(
+                cycle=cycle,
+                node=index,
+                parent=node.parent,
+                depth=node.depth,
+                branch=node.branch,
+                token_id=node.token,
+                text=texts[index],
+                logp_draft=node.logp,
+                margin=node.margin,
+                is_ufp=index in verified.uncertain,
+                verified=True,
+                accepted=index in accepted,
+                on_best_path=index in accepted,
+            )
+            for index, node in enumerate(verified.tree.nodes)
+        ]
 
     def text_only(self, done: Commit, tokens: list[int]) -> None:
         """Keep the visible output in step without building rows: what an untraced run needs."""
@@ -58,29 +89,49 @@ class Emitter:
         else:
             verdict = "rejected" if offset == outcome.kept and region else "discarded"
         tau1, tau2 = outcome.thresholds if outcome.thresholds and region else (None, None)
+        return replace(
+            self._proposed(offset, drafted, outcome),
+            verdict=verdict,
+            emitted=emitted,
+            out_pos=position - self.prompt_len if emitted else None,
+            region=region,
+            logp_full=_logp_full(drafted, outcome.judged, position),
+            thr1=tau1,
+            thr2=tau2,
+            rand_u=drafted.rand_u if region == "C" and not greedy else None,
+        )
+
+    def _passed_over(self, drafted: Drafted, outcome: Outcome, spelled: list[str]) -> TokenRow:
+        """A token of branch 0 behind the place where a repair took over."""
+        assert drafted.node is not None
+        row = self._proposed(drafted.offset, drafted, outcome)
+        return replace(row, text=spelled[drafted.node], logp_full=drafted.logp_full)
+
+    def _proposed(self, offset: int, drafted: Drafted, outcome: Outcome) -> TokenRow:
+        """What is known of a drafted token before anybody has judged it."""
+        node, parent = offset, offset - 1
+        if outcome.tree is not None and drafted.node is not None:
+            node, parent = drafted.node, outcome.tree.tree.parents[drafted.node]
         return TokenRow(
             cycle=0,
             slot=offset,
             token_id=drafted.token,
             text="",
             data=self.spell[drafted.token],
-            source="draft",
-            verdict=verdict,
-            emitted=emitted,
-            out_pos=position - self.prompt_len if emitted else None,
-            region=region,
+            source="repair" if drafted.branch else "draft",
+            verdict="discarded",
+            emitted=False,
             shown=drafted.token not in self.spell.special_ids,
-            node=offset,
-            parent=offset - 1,
+            branch=drafted.branch,
+            node=node,
+            parent=parent,
             logp_draft=drafted.logp_draft,
             logp_slim=drafted.logp_slim,
-            logp_full=_logp_full(outcome.judged, position),
             p_used=drafted.p_used,
             slim_ratio=drafted.ratio,
-            thr1=tau1,
-            thr2=tau2,
-            rand_u=drafted.rand_u if region == "C" and not greedy else None,
             top2_margin=drafted.margin,
+            is_ufp=drafted.is_ufp,
+            alt=drafted.alternatives,
             entropy_draft=drafted.entropy,
         )
 
@@ -112,13 +163,10 @@ class Emitter:
         pending = self.text.pending
         draft_pending = pending
         for index, row in enumerate(rows):
-            before = draft_pending if row.source == "draft" else pending
-            if not row.shown:
-                text, after = row.data.decode("utf-8", "replace"), before
-            else:
-                text, after = display(before, row.data)
+            drafted = row.source in DRAFTED
+            text, after = _spelled(row.data, draft_pending if drafted else pending, shown=row.shown)
             rows[index] = replace(row, text=text)
-            if row.source == "draft":
+            if drafted:
                 draft_pending = after
             if row.emitted:
                 pending = after
@@ -148,5 +196,24 @@ class Emitter:
         return edits
 
 
-def _logp_full(judged: Judged | None, position: int) -> float | None:
-    return judged.at(position).logp if judged is not None else None
+def spell_tree(tree: DraftTree, spell: Spelling, pending: bytes) -> list[str]:
+    """Display text of each node behind the bytes of its ancestors; `pending` are those before the tree."""
+    texts: list[str] = []
+    left: list[bytes] = []
+    for node in tree.nodes:
+        before = pending if node.parent < 0 else left[node.parent]
+        text, after = _spelled(spell[node.token], before, shown=node.token not in spell.special_ids)
+        texts.append(text)
+        left.append(after)
+    return texts
+
+
+def _spelled(data: bytes, before: bytes, *, shown: bool) -> tuple[str, bytes]:
+    """(display text, bytes pending after it) of a token; a special one leaves what is pending alone."""
+    return display(before, data) if shown else (data.decode("utf-8", "replace"), before)
+
+
+def _logp_full(drafted: Drafted, judged: Judged | None, position: int) -> float | None:
+    if drafted.logp_full is not None or judged is None:
+        return drafted.logp_full
+    return judged.at(position).logp

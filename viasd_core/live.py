@@ -6,6 +6,7 @@ version goes into the cycle's row, so every row can be traced back to the values
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import threading
@@ -26,6 +27,11 @@ class Knobs:
     gamma: int
     skip_ratio: float
     temperature: float
+    tau_margin: float
+    margin_scale: float | None
+    v_max: int
+    b_max: int
+    max_positions: int
 
 
 KNOB_NAMES = tuple(field.name for field in fields(Knobs) if field.name != "version")
@@ -60,26 +66,27 @@ class LocalCarrier:
 class SharedCarrier:
     """Knobs in an anonymous shared mapping: create it before the fork and both sides see every write.
 
-    A sequence counter guards against torn reads (odd while a write is under way); one writer at a time.
+    A sequence counter guards against torn reads (odd while a write is under way); one writer at a time. A
+    margin scale that follows tau_margin travels as not-a-number.
     """
 
-    _FORMAT = struct.Struct("<Qqddqdd")  # sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature
+    _FORMAT = struct.Struct("<Qqddqddddqqq")  # sequence, then the fields of Knobs in order
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, self._FORMAT.size)
 
     def read(self) -> Knobs:
         while True:
-            sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature = self._FORMAT.unpack(
-                self._memory[:]
-            )
+            sequence, *values = self._FORMAT.unpack(self._memory[:])
             if sequence % 2 == 0 and struct.unpack_from("<Q", self._memory)[0] == sequence:
-                return Knobs(version, alpha1, alpha2, gamma, skip_ratio, temperature)
+                knobs = Knobs(*values)
+                follows = knobs.margin_scale is not None and math.isnan(knobs.margin_scale)
+                return replace(knobs, margin_scale=None) if follows else knobs
 
     def write(self, knobs: Knobs) -> None:
         sequence = struct.unpack_from("<Q", self._memory)[0]
         struct.pack_into("<Q", self._memory, 0, sequence + 1)
-        values = [getattr(knobs, name) for name in KNOB_NAMES]
+        values = [math.nan if (value := getattr(knobs, name)) is None else value for name in KNOB_NAMES]
         self._memory[8:] = self._FORMAT.pack(0, knobs.version, *values)[8:]
         struct.pack_into("<Q", self._memory, 0, sequence + 2)
 

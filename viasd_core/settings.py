@@ -8,11 +8,14 @@ from typing import Any
 
 from .errors import SettingsError
 
-METHODS = ("ar", "sd", "lossy-sd", "via-sd")
+METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure")
 GATES = ("direct", "literal", "swapped")
 RULES = ("lossless", "lossy", "pi", "greedy")
 BONUSES = ("none", "q-if-called", "slim")
+SUFFIXES = ("S1", "S2", "S4")
+SWITCHED_OFF = ("regenerate", "final_audit", "branch0", "resync")  # on unless a --no- flag is given
 MAX_GAMMA = 64
+MAX_TREE = 256  # nodes; the KV slots of a run hold them beside the text
 STRICT_DEBT_CAP = 16
 
 COMMON_OPTIONS = frozenset(
@@ -29,14 +32,23 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
             "core_thresholds",
         }
     ),
+    "block": frozenset(),
+    "cure": frozenset(
+        {
+            "tau_margin", "margin_scale", "v_max", "b_max", "beam", "max_positions", "suffix", "branch0",
+            "resync",
+        }
+    ),
 }  # fmt: skip
+BLOCK_METHODS = ("block", "cure")  # draft a whole block at once, as long as their drafter makes them
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a run decodes with. Raises SettingsError when a value is out of range or two values contradict.
 
-    VIA-SD defaults are the paper's (arXiv 2606.12243): alpha1 0.5, alpha2 0.3, gamma 5, skip 45 %.
+    VIA-SD defaults are the paper's (arXiv 2606.12243): alpha1 0.5, alpha2 0.3, gamma 5, skip 45 %. CURE's are
+    those of fast_margin100, its paper's main configuration (arXiv 2608.00531).
     """
 
     method: str = "via-sd"
@@ -67,6 +79,15 @@ class Settings:
     regenerate: bool = True  # False: region B escalates too (binary hierarchical SD)
     strict: bool = False
     final_audit: bool = True
+    tau_margin: float = 1.0  # CURE: nats; a drafted position with a smaller margin is uncertain
+    margin_scale: float | None = None  # nats over which the number of repairs falls to 1; None = tau_margin
+    v_max: int = 90  # nodes of a tree, the anchor not counted; branch 0 is kept whole whatever it says
+    b_max: int = 5  # repairs tried at one position, at most
+    beam: int = 5  # repair nodes at one depth, at most
+    max_positions: int = 1  # positions repaired in one block, at most
+    suffix: str = "S2"  # behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction
+    branch0: bool = True  # False: verify the repaired paths alone (ablation)
+    resync: bool = True  # False: leave the drafter the features of the first rows, not the path's (ablation)
     trace: bool = True
 
     def __post_init__(self) -> None:
@@ -91,7 +112,14 @@ class Settings:
         _choice("after_escalation", self.after_escalation, ("gate", "q"))
         if self.bonus is not None:
             _choice("bonus", self.bonus, BONUSES if self.method == "via-sd" else BONUSES[:2])
-        for name in ("regenerate", "strict", "final_audit", "trace"):
+        _number("tau_margin", self.tau_margin, 0.0, 1000.0)
+        if self.margin_scale is not None:
+            _number("margin_scale", self.margin_scale, 0.0, 1000.0, open_low=True)
+        _integer("v_max", self.v_max, 1, MAX_TREE)
+        for name in ("b_max", "beam", "max_positions"):
+            _integer(name, getattr(self, name), 1, MAX_GAMMA)
+        _choice("suffix", self.suffix, SUFFIXES)
+        for name in (*SWITCHED_OFF, "strict", "trace"):
             value = getattr(self, name)
             _require(isinstance(value, bool), f"{name} is {value!r}; give true or false")
         if self.debt_cap is not None:
@@ -148,6 +176,11 @@ class Settings:
         return values
 
     @property
+    def tree_room(self) -> int:
+        """KV slots a run needs beside its text, for tree nodes that are not part of it."""
+        return MAX_TREE if self.method == "cure" else 0
+
+    @property
     def bonus_kind(self) -> str:
         """Where a token after a fully kept block comes from: none | q-if-called | slim."""
         if self.bonus is not None:
@@ -159,6 +192,12 @@ class Settings:
         if self.debt_cap is None:
             return STRICT_DEBT_CAP if self.strict else 4 * gamma
         return self.debt_cap or None
+
+
+def flag_of(name: str) -> str:
+    """The command-line flag that sets a field."""
+    prefix = "--no-" if name in SWITCHED_OFF else "--"
+    return prefix + name.replace("_", "-")
 
 
 def is_text(value: str) -> bool:
@@ -173,7 +212,7 @@ def refuse_unused(method: str, given: set[str]) -> None:
     """
     unused = sorted(given - COMMON_OPTIONS - METHOD_OPTIONS[method] - {"method"})
     if unused:
-        flags = ", ".join("--" + name.replace("_", "-") for name in unused)
+        flags = ", ".join(flag_of(name) for name in unused)
         verb = "is not used" if len(unused) == 1 else "are not used"
         raise SettingsError(f"{flags} {verb} by method {method!r}; remove it or choose another method")
 
@@ -190,7 +229,7 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
     }
     for name, needed in idle.items():
         if name in given and needed:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise SettingsError(f"{flag} has no effect without {needed}; add that or remove {flag}")
 
 

@@ -69,13 +69,32 @@ class SlotCache:
         assert self._plan is not None
         self.features[self._plan.slots] = torch.stack(tuple(hidden), dim=1)
 
-    def compact(self, rows: list[int], start: int) -> None:
-        """Move rows (not slots) to start, start+1, ...: makes the accepted path of a tree contiguous."""
+    def compact(self, rows: Sequence[int], start: int, *, features: bool = True) -> None:
+        """Move rows (not slots) to start, start+1, ...: makes the accepted path of a tree contiguous.
+
+        `features` False leaves the hidden states of the rows that stood there.
+        """
+        if list(rows) == list(range(start, start + len(rows))):
+            return
+        moved = slice(start + 1, start + 1 + len(rows))
+        source = to_device([row + 1 for row in rows], next(iter(self.keys.values())).device)
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
-                source = to_device([row + 1 for row in rows], tensor.device)
                 # Source and destination may overlap: indexing copies before the assignment writes.
-                tensor[:, :, start + 1 : start + 1 + len(rows)] = tensor[:, :, source]
-        if self.taps:
-            source = to_device([row + 1 for row in rows], self.features.device)
-            self.features[start + 1 : start + 1 + len(rows)] = self.features[source]
+                tensor[:, :, moved] = tensor[:, :, source]
+        if self.taps and features:
+            self.features[moved] = self.features[source]
+
+
+class SharedRows:
+    """Rows below `rows` of a cache, which several sequences have in common: read, never written."""
+
+    def __init__(self, slots: SlotCache, rows: int) -> None:
+        self._slots, self._rows = slots, rows
+
+    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [b, kv_heads, rows + r, head_dim] of b sequences, r rows behind the shared."""
+        kept = slice(1, self._rows + 1)
+        keys = self._slots.keys[layer][:, :, kept].expand(key.shape[0], -1, -1, -1)
+        values = self._slots.values[layer][:, :, kept].expand(key.shape[0], -1, -1, -1)
+        return torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)

@@ -78,10 +78,13 @@ class TierStack:
         assert logits is not None
         return logits
 
-    def keep_path(self, tier: int, nodes: Sequence[int]) -> None:
-        """Make the tree nodes of an accepted path the next rows of the sequence."""
+    def keep_path(self, tier: int, nodes: Sequence[int], *, features: bool = True) -> None:
+        """Make the tree nodes of an accepted path the next rows of the sequence.
+
+        `features` False leaves the tapped hidden states where they were written: stale ones stand in then.
+        """
         start = self.rows[tier]
-        self.slots.compact([start + node for node in nodes], start)
+        self.slots.compact([start + node for node in nodes], start, features=features)
         self._written(tier, start + len(nodes))
 
     def _written(self, tier: int, end: int) -> None:

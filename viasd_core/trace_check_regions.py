@@ -10,7 +10,7 @@ from .settings import gate_thresholds
 from .trace import CycleRow, TokenRow, Trace
 
 EXACT = 1e-12  # thresholds are copied or subtracted from 1 once
-_TWO_TIER = ("sd", "lossy-sd")
+_TWO_TIER = ("sd", "lossy-sd", "block", "cure")
 
 
 def regions_match_counts(trace: Trace) -> Iterator[str]:

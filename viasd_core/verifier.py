@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from . import tree
 from .layers import Runner
 from .tiers import TierStack
 from .transfer import to_device
@@ -77,6 +78,35 @@ class Verifier:
         """q' over the rows it lacks and `draft` [g]: logits [g + 1, V], row i judges draft token i."""
         ids = self._ids(committed[self.n_s :], draft)
         return self.slim_stack.run(self.slim_tier, ids, logit_rows=draft.shape[0] + 1)
+
+    def full_tree(self, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        """q over its debt, the anchor and tree nodes `tokens` [N] behind it: logits [T - n_q + N, V].
+
+        Row T - n_q - 1 is the anchor's, node n has row T - n_q + n. `n_q` does not move before `keep_full`.
+        """
+        return self._run_tree(self.stack, FULL, committed, tokens, parents)
+
+    def keep_full(self, committed: Sequence[int], path: Sequence[int], *, features: bool = True) -> None:
+        """Debt, anchor and the nodes `path` of q's last tree become its rows, one behind the other.
+
+        With `features` False the hidden states of the first nodes stay where the path's should be.
+        """
+        self._keep(self.stack, FULL, committed, path, features=features)
+
+    @staticmethod
+    def _run_tree(
+        stack: TierStack, tier: int, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]
+    ) -> Tensor:
+        lead = len(committed) - stack.rows[tier]
+        ids = torch.cat([to_device(committed[stack.rows[tier] :], tokens.device), tokens])
+        return stack.run_tree(tier, ids, [*tree.chain(lead), *(lead + parent for parent in parents)])
+
+    @staticmethod
+    def _keep(
+        stack: TierStack, tier: int, committed: Sequence[int], path: Sequence[int], *, features: bool
+    ) -> None:
+        lead = len(committed) - stack.rows[tier]
+        stack.keep_path(tier, [*range(lead), *(lead + node for node in path)], features=features)
 
     def settle(self, committed: Sequence[int]) -> Tensor:
         """q over its debt alone (rows n_q..T-2): logits that judge every committed token it had not seen."""

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from ..settings import (
     METHOD_OPTIONS,
     METHODS,
     RULES,
+    SUFFIXES,
     Settings,
     check_drafter,
+    flag_of,
     refuse_idle,
     refuse_unused,
 )
@@ -38,6 +41,10 @@ OFF_SWITCHES = {
     "regenerate": "send region B to q as well (binary hierarchical SD)",
     "final_audit": "do not settle the debt that is left at the end",
 }
+CURE_OFF_SWITCHES = {
+    "branch0": "verify the repaired paths without the block as it was drafted (ablation)",
+    "resync": "leave the drafter the features of the first rows instead of the winning path's (ablation)",
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -53,6 +60,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--raw", action="store_true", help="the prompt as it is, without the chat template")
     _add_sampling(parser.add_argument_group("stopping and sampling"))
     _add_via_sd(parser.add_argument_group("drafting and VIA-SD"))
+    _add_cure(parser.add_argument_group("CURE"))
     models = parser.add_argument_group("models")
     models.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
     models.add_argument("--drafter", metavar="D", help="none, layer-skip, lookup, or a model source")
@@ -97,9 +105,29 @@ def _add_via_sd(group: Any) -> None:
     group.add_argument("--after-escalation", metavar="WHO", help="gate or q")
     for name, text in ON_SWITCHES.items():
         group.add_argument("--" + name, action="store_true", default=None, help=text)
-    for name, text in OFF_SWITCHES.items():
-        flag = "--no-" + name.replace("_", "-")
-        group.add_argument(flag, dest=name, action="store_false", default=None, help=text)
+    _add_off_switches(group, OFF_SWITCHES)
+
+
+def _add_cure(group: Any) -> None:
+    group.add_argument(
+        "--tau-margin", type=float, metavar="T", help="nats; below it a drafted position is uncertain"
+    )
+    group.add_argument(
+        "--margin-scale", type=float, metavar="S", help="nats over which repairs get fewer (default tau)"
+    )
+    group.add_argument("--v-max", type=int, metavar="N", help="nodes of a tree")
+    group.add_argument("--b-max", type=int, metavar="N", help="repairs tried at one position")
+    group.add_argument("--beam", type=int, metavar="N", help="repair nodes at one depth")
+    group.add_argument("--max-positions", type=int, metavar="N", help="repaired positions of a block")
+    group.add_argument(
+        "--suffix", metavar="S", help=f"{', '.join(SUFFIXES)}: reuse, draft anew, redo the correction"
+    )
+    _add_off_switches(group, CURE_OFF_SWITCHES)
+
+
+def _add_off_switches(group: Any, switches: Mapping[str, str]) -> None:
+    for name, text in switches.items():
+        group.add_argument(flag_of(name), dest=name, action="store_false", default=None, help=text)
 
 
 def run(args: argparse.Namespace) -> int:

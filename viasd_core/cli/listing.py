@@ -18,6 +18,8 @@ METHOD_TEXT = {
     "ar": "plain decoding, one token a forward of the full verifier",
     "sd": "lossless speculative decoding: draft, then one forward of the full verifier",
     "lossy-sd": "speculative decoding with relaxed acceptance (alpha, beta)",
+    "block": "a block drafter's single path, verified in one forward (CURE's Parallel)",
+    "cure": "the block with repaired branches where it is unsure, verified as one tree",
     "via-sd": "three tiers: the slim verifier judges every draft, the full verifier only what it defers",
 }
 DRAFTER_TEXT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -52,4 +52,39 @@ class Drafter(Protocol):
 
     def rewind(self, length: int) -> None:
         """Forget everything computed at and above row `length`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """Blocks drawn anew behind changed tokens, known ones included; b blocks of g tokens."""
+
+    tokens: Tensor  # [b, g] ids, each the first choice of its row
+    logp: Tensor  # [b, g] raw log-probability, nats
+    margin: Tensor  # [b, g] raw top-1 less top-2, nats
+    forwards: int
+
+
+@runtime_checkable
+class BlockParallel(Drafter, Protocol):
+    """A drafter that proposes a whole block in one pass and can draw what follows a changed token anew."""
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of one draft: K - 1 for blocks of K slots."""
+        ...
+
+    @property
+    def rerolls(self) -> bool:
+        """Whether it has a causal correction that `reroll` can redo."""
+        ...
+
+    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        """Blocks of `count` tokens that begin with `known`, in one batched pass, behind the text of the last
+        `draft`.
+        """
+        ...
+
+    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        """The same without a network pass: only the correction follows the changed tokens."""
         ...

@@ -18,12 +18,12 @@ from torch.nn import functional
 
 from ..errors import SourceError
 from ..masks import chain_pass
-from ..probs import Noise, Sampling, draw, logits_to_probs
-from ..slots import SlotCache
+from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
+from ..slots import SharedRows, SlotCache
 from ..thin import suits, thin_view
 from ..transfer import to_device
 from ..verifier import Verifier
-from .base import Draft, Drafter
+from .base import Draft, Drafter, Redrawn
 from .borrowed import cut_head, from_offsets, spread
 from .checkpoints import Checkpoint, Target, Trained, check_equal
 from .dflash import ARCHITECTURE, DFlash, default_taps, network_config
@@ -68,6 +68,29 @@ class BlockModel:
             tokens.append(token)
         return torch.cat(tokens), torch.cat(laws), torch.cat(rows)
 
+    def continue_known(
+        self, hidden: Tensor, anchor: Tensor, known: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """First choices [b, g] and raw logits [b, g, V] of slots with hidden states [b, g, H]; the first
+        `lengths` [b] slots hold the tokens `known` [b, g] whatever the network says.
+        """
+        base = self.head(hidden)
+        told = torch.arange(known.shape[1], device=known.device) < lengths[:, None]
+        if self.domino is None:
+            logits = spread(base, self.draft_ids, self.vocab_size)
+            return torch.where(told, known, logits.argmax(-1)), logits
+        token, state = anchor.expand(len(known)), None
+        tokens, rows = [], []
+        for slot in range(known.shape[1]):
+            state = self.domino.follow(functional.embedding(token, self.embedding), state)
+            corrected = base[:, slot]
+            if slot:
+                corrected = corrected + self.domino.correct(hidden[:, slot], state)
+            rows.append(spread(corrected, self.draft_ids, self.vocab_size))
+            token = torch.where(told[:, slot], known[:, slot], rows[-1].argmax(-1))
+            tokens.append(token)
+        return torch.stack(tokens, dim=1), torch.stack(rows, dim=1)
+
 
 class BlockDrafter:
     """One network pass a draft, over the anchor, the masks and the context rows that are new."""
@@ -77,6 +100,15 @@ class BlockDrafter:
         self._model, self._verifier, self._slots = model, verifier, slots
         self._context: list[int] = []
         self._rows = 0
+        self._hidden: Tensor | None = None  # of the slots of the last draft, for `reroll`
+
+    @property
+    def longest(self) -> int:
+        return self._model.slots - 1
+
+    @property
+    def rerolls(self) -> bool:
+        return self._model.domino is not None
 
     @property
     def rows(self) -> int:
@@ -99,10 +131,47 @@ class BlockDrafter:
             plan.positions[None],
             slots=self._slots,
         )[0]
-        hidden = hidden[:count] if model.shift else hidden[1 : count + 1]
+        self._hidden = hidden = self._of_slots(hidden[None], count)[0]
         self._rows = min(anchor, self._verifier.n_q)
         tokens, probs, logits = model.choose(hidden, block[:1], sampling, noise)
         return Draft(tokens, probs, logits, forwards=1)
+
+    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        """The blocks share the context rows that `draft` has just written; none of their own rows is kept."""
+        model, device = self._model, self._verifier.runner.device
+        anchor, lanes = len(self._context) - 1, len(known)
+        masks = [[model.mask_token] * (model.slots - 1 - len(tokens)) for tokens in known]
+        rows = [[self._context[-1], *tokens, *tail] for tokens, tail in zip(known, masks, strict=True)]
+        blocks = to_device([token for row in rows for token in row], device).view(lanes, -1)
+        hidden = model.network(
+            functional.embedding(blocks, model.embedding),
+            self._verifier.features(anchor, anchor).expand(lanes, 0, -1, -1),
+            torch.arange(anchor, anchor + model.slots, device=device).expand(lanes, -1),
+            slots=SharedRows(self._slots, anchor),
+        )
+        return self._redrawn(self._of_slots(hidden, count), known, forwards=1)
+
+    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        """Domino's correction reads the changed tokens; hidden states stay those of the last `draft`."""
+        assert self._hidden is not None
+        return self._redrawn(self._hidden[:count].expand(len(known), -1, -1), known, forwards=0)
+
+    def _of_slots(self, hidden: Tensor, count: int) -> Tensor:
+        """Rows [b, count, H] that tell a block's tokens, out of those [b, slots, H] of the whole block."""
+        return hidden[:, :count] if self._model.shift else hidden[:, 1 : count + 1]
+
+    def _redrawn(self, hidden: Tensor, known: Sequence[Sequence[int]], forwards: int) -> Redrawn:
+        device, count = hidden.device, hidden.shape[1]
+        padded = [[*tokens, *[0] * (count - len(tokens))] for tokens in known]
+        told = to_device([token for row in padded for token in row], device).view(len(known), -1)
+        lengths = to_device([len(tokens) for tokens in known], device)
+        anchor = to_device(self._context[-1:], device)
+        tokens, logits = self._model.continue_known(hidden, anchor, told, lengths)
+        logp = raw_log_probs(logits)
+        best = logp.topk(min(2, logp.shape[-1]), dim=-1).values
+        return Redrawn(
+            tokens, logp.gather(-1, tokens[..., None])[..., 0], best[..., 0] - best[..., -1], forwards
+        )
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
         self._context[start:] = tokens

@@ -85,11 +85,11 @@ def whole_model(model: BorrowedModel, verifier: Any) -> Any:
 
 
 def spread(logits: Tensor, draft_ids: Tensor | None, vocab_size: int) -> Tensor:
-    """Logits [n, draft vocab] over the whole vocabulary [n, V]: -inf where the drafter knows no id."""
+    """Logits [.., draft vocab] over the whole vocabulary [.., V]: -inf where the drafter knows no id."""
     if draft_ids is None:
-        return logits[:, :vocab_size]
-    whole = logits.new_full((logits.shape[0], vocab_size), -torch.inf)
-    whole[:, draft_ids] = logits
+        return logits[..., :vocab_size]
+    whole = logits.new_full((*logits.shape[:-1], vocab_size), -torch.inf)
+    whole[..., draft_ids] = logits
     return whole
 
 

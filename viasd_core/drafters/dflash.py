@@ -25,12 +25,13 @@ from transformers.models.qwen3.modeling_qwen3 import (
     apply_rotary_pos_emb,
 )
 
-from ..slots import SlotCache
+from ..slots import SharedRows, SlotCache
 
 ARCHITECTURE = "DFlashDraftModel"
 PUBLISHED_BLOCK = 16
 
 Rotary = tuple[Tensor, Tensor]
+Rows = SlotCache | SharedRows
 
 
 def default_taps(layers: int, count: int) -> tuple[int, ...]:
@@ -58,7 +59,7 @@ class BlockAttention(nn.Module):
         self.k_norm = Qwen3RMSNorm(head_dim, eps=config.rms_norm_eps)
 
     def forward(
-        self, block: Tensor, context: Tensor, rotary: Rotary, visible: Tensor | None, slots: SlotCache | None
+        self, block: Tensor, context: Tensor, rotary: Rotary, visible: Tensor | None, slots: Rows | None
     ) -> Tensor:
         """block [b, r, H], context [b, c, H]; rotary covers the c + r positions; visible [b, 1, r, keys]."""
         rows = block.shape[1]
@@ -87,7 +88,7 @@ class BlockLayer(nn.Module):
         self.post_attention_layernorm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(
-        self, block: Tensor, context: Tensor, rotary: Rotary, visible: Tensor | None, slots: SlotCache | None
+        self, block: Tensor, context: Tensor, rotary: Rotary, visible: Tensor | None, slots: Rows | None
     ) -> Tensor:
         block = block + self.self_attn(self.input_layernorm(block), context, rotary, visible, slots)
         return block + self.mlp(self.post_attention_layernorm(block))
@@ -116,7 +117,7 @@ class DFlash(nn.Module):
         features: Tensor,
         positions: Tensor,
         visible: Tensor | None = None,
-        slots: SlotCache | None = None,
+        slots: Rows | None = None,
     ) -> Tensor:
         """Normed hidden states [b, r, H] of block embeddings [b, r, H].
 

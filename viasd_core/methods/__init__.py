@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..settings import Settings
+from ..settings import BLOCK_METHODS, Settings
 from .autoregressive import Autoregressive
 from .base import Method
+from .cure import Cure
 from .rules import Lossless, Lossy
 from .speculative import Speculative
 from .via_sd import ViaSd
@@ -18,4 +19,6 @@ def make_method(settings: Settings) -> Method:
         return Speculative(Lossless())
     if settings.method == "lossy-sd":
         return Speculative(Lossy(settings.alpha, settings.beta))
+    if settings.method in BLOCK_METHODS:
+        return Cure(repairs=settings.method == "cure")
     return ViaSd()

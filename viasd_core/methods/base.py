@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..drafters.base import Draft, Drafter
+from ..drafters.base import BlockParallel, Draft, Drafter
 from ..live import Knobs
 from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
-from ..settings import Settings
+from ..settings import BLOCK_METHODS, Settings
 from ..timing import PhaseClock
 from ..transfer import to_device, to_host
 from ..verifier import Verifier
@@ -46,6 +46,13 @@ class Run:
         return Sampling(self.knobs.temperature, settings.top_k, settings.top_p, settings.min_p)
 
     @property
+    def longest_draft(self) -> int:
+        """Most tokens of one draft: gamma, or a whole block where the method drafts those."""
+        if self.settings.method in BLOCK_METHODS and isinstance(self.drafter, BlockParallel):
+            return self.drafter.longest
+        return self.knobs.gamma
+
+    @property
     def wants_opinions(self) -> bool:
         """Whether q's view of each token is needed: for the trace, and for strict's corrections."""
         return self.settings.trace or self.settings.strict
@@ -59,18 +66,20 @@ class Method(Protocol):
     def cycle(self, run: Run) -> Outcome: ...
 
 
-def draft_block(run: Run, *, bonus_possible: bool) -> Draft | None:
-    """Draft at most gamma tokens, none past the limit or the drafter's context. None: nothing was drafted."""
+def draft_block(run: Run, *, bonus_possible: bool, sampling: Sampling | None = None) -> Draft | None:
+    """Draft at most gamma tokens (or one block), none past the limit or the drafter's context, by the run's
+    sampling unless told otherwise. None: nothing was drafted.
+    """
     if run.drafter is None:
         return None
     room = run.limit - len(run.tokens) - (1 if bonus_possible else 0)
     drafter_room = run.drafter.n_ctx - len(run.tokens) + 1
     run.drafter_out_of_context = drafter_room < 1
-    count = min(run.knobs.gamma, room, drafter_room)
+    count = min(run.longest_draft, room, drafter_room)
     if count < 1:
         return None
     with run.clock.phase("draft"):
-        draft = run.drafter.draft(count, run.sampling, run.noise)
+        draft = run.drafter.draft(count, sampling or run.sampling, run.noise)
     return draft if draft.length else None
 
 
@@ -100,10 +109,10 @@ def full_alone(run: Run, reason: str) -> Outcome:
     return Outcome(new=new, judged=verdicts, full_forwards=1, reason=reason)
 
 
-def draft_facts(run: Run, draft: Draft) -> dict[str, Tensor]:
-    """Vectors [g] about the drafted tokens, for the packed copy."""
+def draft_facts(run: Run, draft: Draft, *, margins: bool = False) -> dict[str, Tensor]:
+    """Vectors [g] about the drafted tokens, for the packed copy; without `margins` some are the trace's."""
     columns = {"tokens": draft.tokens, "p_used": draft.probs.gather(-1, draft.tokens[:, None])}
-    if draft.logits is not None and run.settings.trace:
+    if draft.logits is not None and (run.settings.trace or margins):
         logp = raw_log_probs(draft.logits)
         top = logp.topk(min(2, logp.shape[-1]), dim=-1).values
         columns["logp_draft"] = logp.gather(-1, draft.tokens[:, None])

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from ..cure.growth import DraftTree
+
 
 @dataclass(frozen=True)
 class Opinion:
@@ -29,6 +31,9 @@ class Judged:
     def at(self, position: int) -> Opinion:
         return self.opinions[position - self.base - 1]
 
+    def first(self, count: int) -> Judged:
+        return Judged(self.base, self.opinions[:count])
+
 
 @dataclass(frozen=True)
 class Drafted:
@@ -42,6 +47,12 @@ class Drafted:
     ratio: float | None = None
     logp_slim: float | None = None
     rand_u: float | None = None
+    logp_full: float | None = None  # where q judged a tree node; else its opinion of the position counts
+    is_ufp: bool = False
+    alternatives: tuple[tuple[int, float], ...] = ()  # (token, raw log-probability) of repairs tried here
+    branch: int = 0
+    node: int | None = None  # place in the tree; None: a chain, numbered by offset
+    offset: int = 0  # of a tree node in its block
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,28 @@ class NewToken:
     opinion: Opinion | None = None
 
 
+@dataclass(frozen=True)
+class Verified:
+    """A draft tree and what became of it; `accepted` are the nodes of the one path that was kept."""
+
+    tree: DraftTree
+    accepted: tuple[int, ...]
+    uncertain: frozenset[int] = frozenset()  # nodes of branch 0 whose margin is below tau_margin
+
+    @property
+    def winner(self) -> int:
+        """Branch of the last accepted node; 0 where nothing was accepted."""
+        return self.tree.nodes[self.accepted[-1]].branch if self.accepted else 0
+
+
 @dataclass
 class Outcome:
     """One cycle before stop rules, strict and audit: the first `kept` drafts stand, then `new` if there is
     one.
 
-    `regions[j]` is the region of examined draft j; drafts behind them were never looked at.
+    `regions[j]` is the region of examined draft j; drafts behind them were never looked at. Of a tree,
+    `drafted` is the kept path and what would have followed it on its branch, `passed_over` the rest of branch
+    0 where that is a repair, and `block` the length of the drafted block.
     """
 
     drafted: list[Drafted] = field(default_factory=list)
@@ -76,6 +103,14 @@ class Outcome:
     settle_forwards: int = 0
     thresholds: tuple[float, float] | None = None
     reason: str = ""
+    tree: Verified | None = None
+    passed_over: list[Drafted] = field(default_factory=list)
+    block: int | None = None
+
+    @property
+    def offered(self) -> int:
+        """Tokens the drafter proposed; of a tree, on branch 0."""
+        return len(self.drafted) if self.block is None else self.block
 
     @property
     def rejected(self) -> bool:

@@ -1,0 +1,230 @@
+"""CURE (arXiv 2608.00531), and the plain block method it repairs ("Parallel" in its tables).
+
+One cycle: DRAFT a whole block in one pass; where the drafter is unsure (small top-1 less top-2 margin), spawn
+repair branches with another token there and a suffix drawn anew; VERIFY block and branches in one tree
+forward of q; keep the one path that q's draws follow; RESYNCHRONISE, so that q's rows and the features the
+drafter reads next are those of that path. Section 3 of the paper, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..cure.growth import DraftTree, Step, grow, until_end
+from ..cure.margins import plan_repairs
+from ..cure.walk import Walk, walk
+from ..drafters.base import BlockParallel, Draft
+from ..probs import Sampling, draw, logits_to_probs, raw_log_probs
+from ..transfer import to_device, to_host
+from .base import Run, draft_block, draft_facts, drafted_tokens, full_alone
+from .judge import judged, row_facts
+from .outcome import Drafted, NewToken, Outcome, Verified
+
+GREEDY = Sampling()
+Host = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A drafted block and the tree that grew from it; `drafted` are the tokens of branch 0."""
+
+    drafted: list[Drafted]
+    tree: DraftTree
+    forwards: int
+
+
+class Cure:
+    """`repairs` False is the plain block method: the tree is the block's one path, and none is recorded.
+
+    The drafter proposes its first choices at any temperature: sample-and-match keeps a token with the
+    probability q gives it, so the likeliest ones are kept most often.
+    """
+
+    def __init__(self, *, repairs: bool) -> None:
+        self.repairs = repairs
+
+    def cycle(self, run: Run) -> Outcome:
+        draft = draft_block(run, bonus_possible=True, sampling=GREEDY)
+        if draft is None:
+            return full_alone(run, "nothing was drafted")
+        base = run.verifier.n_q
+        with run.clock.phase("draft"):
+            planted = plant(run, draft, repairs=self.repairs)
+            tokens = to_device(planted.tree.tokens, draft.tokens.device)
+        parents = planted.tree.parents
+        with run.clock.phase("tree" if self.repairs else "full"):
+            logits = run.verifier.full_tree(run.tokens, tokens, parents)
+        with run.clock.phase("gate"):
+            laws = logits_to_probs(logits[len(run.tokens) - base - 1 :], run.sampling)
+            draws = draw(laws, run.noise.exponentials("target", run.sampling, *laws.shape))
+            walked = walk(tokens, parents, draws)
+            columns = {
+                "path": walked.path,
+                "length": walked.length,
+                "token": draws[walked.stop],
+                "token_p": laws[walked.stop].gather(-1, draws[walked.stop][:, None]),
+            }
+            if run.wants_opinions:
+                columns |= _opinions(run, planted.tree, tokens, logits, walked, columns["token"])
+            seen = to_host(**columns)
+        accepted = tuple(int(node) for node in seen["path"][: int(seen["length"][0])])
+        verified = Verified(planted.tree, accepted, _uncertain(planted.tree, run.knobs.tau_margin))
+        with run.clock.phase("resync" if verified.winner else "commit"):
+            run.verifier.keep_full(run.tokens, accepted, features=run.settings.resync)
+        outcome = _outcome(run, planted, verified, seen, base)
+        if not self.repairs:
+            outcome.tree = None
+        return outcome
+
+
+def plant(run: Run, draft: Draft, *, repairs: bool) -> Planted:
+    """Choose the repairs of a drafted block, draw their suffixes and grow the tree to verify."""
+    settings, knobs = run.settings, run.knobs
+    columns = draft_facts(run, draft, margins=True)
+    if repairs:
+        columns |= _alternatives(draft, knobs.b_max)
+    host = to_host(**columns)
+    drafted = drafted_tokens(host, None, draft.length)
+    main = until_end(
+        [
+            Step(int(token), logp, margin)
+            for token, logp, margin in zip(host["tokens"], host["logp_draft"], host["margin"], strict=True)
+        ],
+        run.eos_ids,
+    )
+    drafted = drafted[: len(main)]
+    paths: list[list[Step]] = []
+    forwards = draft.forwards
+    if repairs:
+        margins = host["margin"][: len(main)]
+        plan = plan_repairs(margins, knobs.tau_margin, knobs.margin_scale, knobs.b_max, knobs.max_positions)
+        tried = {
+            repair.position: _others(host, repair.position, draft.length)[: repair.count] for repair in plan
+        }
+        paths, extra = _repaired_paths(run, main, draft.length, tried)
+        forwards += extra
+        drafted = [
+            replace(token, is_ufp=margins[place] < knobs.tau_margin, alternatives=tuple(tried.get(place, ())))
+            for place, token in enumerate(drafted)
+        ]
+    tree = grow(main, paths, beam=settings.beam, budget=knobs.v_max, branch0=settings.branch0)
+    return Planted(drafted, tree, forwards)
+
+
+def _alternatives(draft: Draft, b_max: int) -> dict[str, Tensor]:
+    """The `b_max` best tokens of each row but the drafted one, [g, b_max] ids and raw log-probabilities."""
+    assert draft.logits is not None
+    others = raw_log_probs(draft.logits).scatter(-1, draft.tokens[:, None], -torch.inf)
+    logp, tokens = others.topk(min(b_max, others.shape[-1]), dim=-1)
+    return {"other": tokens, "other_logp": logp}
+
+
+def _others(host: Host, place: int, length: int) -> list[tuple[int, float]]:
+    """Alternatives at one position, best first; a token the drafter cannot say is none."""
+    width = len(host["other"]) // length
+    chosen = slice(place * width, (place + 1) * width)
+    pairs = zip(host["other"][chosen], host["other_logp"][chosen], strict=True)
+    return [(int(token), logp) for token, logp in pairs if logp > -torch.inf]
+
+
+def _repaired_paths(
+    run: Run, main: Sequence[Step], length: int, tried: Mapping[int, Sequence[tuple[int, float]]]
+) -> tuple[list[list[Step]], int]:
+    """Whole repaired blocks, and the forwards they cost: the draft up to a repair, the alternative, a suffix.
+
+    S1 reuses the draft's own tokens as suffix, S2 draws all suffixes in one batched pass of the drafter, S4
+    redoes Domino's correction behind the changed token.
+    """
+    paths = [[*main[:place], Step(token, logp)] for place, others in tried.items() for token, logp in others]
+    if not paths:
+        return [], 0
+    if run.settings.suffix == "S1":
+        tails, forwards = [list(main[len(path) :]) for path in paths], 0
+    else:
+        tails, forwards = _redrawn_tails(run, [[step.token for step in path] for path in paths], length)
+    return [until_end([*path, *tail], run.eos_ids) for path, tail in zip(paths, tails, strict=True)], forwards
+
+
+def _redrawn_tails(run: Run, known: list[list[int]], length: int) -> tuple[list[list[Step]], int]:
+    """Steps behind each known prefix, up to the block's length."""
+    drafter = run.drafter
+    assert isinstance(drafter, BlockParallel)
+    redraw = drafter.reroll if run.settings.suffix == "S4" else drafter.redraw
+    drawn = redraw(known, length)
+    host = to_host(tokens=drawn.tokens, logp=drawn.logp, margin=drawn.margin)
+    tails = []
+    for lane, tokens in enumerate(known):
+        rest = range(lane * length + len(tokens), (lane + 1) * length)
+        tails.append([Step(int(host["tokens"][at]), host["logp"][at], host["margin"][at]) for at in rest])
+    return tails, drawn.forwards
+
+
+def _opinions(
+    run: Run, tree: DraftTree, tokens: Tensor, logits: Tensor, walked: Walk, token: Tensor
+) -> dict[str, Tensor]:
+    """q's facts of the debt, the walked path and the token behind it, and its raw view of every node."""
+    lead = logits.shape[0] - len(tree.nodes)
+    debt = torch.arange(lead - 1, device=logits.device)
+    rows = torch.cat([debt, walked.rows + lead - 1, walked.stop + lead - 1])
+    said = torch.cat(
+        [to_device(run.tokens[len(run.tokens) - lead + 1 :], tokens.device), tokens[walked.path], token]
+    )
+    judging = logits[rows]
+    processed = None if run.sampling.greedy else logits_to_probs(judging, run.sampling)
+    above = logits[to_device([lead + parent for parent in tree.parents], logits.device)]
+    above = above if above.dtype == torch.float64 else above.float()
+    return {
+        "judged": row_facts(judging, processed, None).about(said),
+        "logp_full": above.gather(-1, tokens[:, None])[:, 0] - above.logsumexp(-1),
+    }
+
+
+def _uncertain(tree: DraftTree, tau: float) -> frozenset[int]:
+    return frozenset(
+        index
+        for index, node in enumerate(tree.nodes)
+        if node.branch == 0 and node.margin is not None and node.margin < tau
+    )
+
+
+def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: int) -> Outcome:
+    """The kept path as the cycle's draft, and the token q drew behind it."""
+    tree, kept = planted.tree, len(verified.accepted)
+    line = tree.main_line(verified.accepted)
+    main = [index for index, node in enumerate(tree.nodes) if node.branch == 0]
+    outcome = Outcome(
+        drafted=[_drafted(planted, node, seen) for node in line],
+        regions=["C"] * min(kept + 1, len(line)),
+        kept=kept,
+        draft_forwards=planted.forwards,
+        full_forwards=1,
+        tree=verified,
+        passed_over=[_drafted(planted, node, seen) for node in main if node not in line],
+        block=len(planted.drafted),
+    )
+    opinion = None
+    if "judged" in seen:
+        verdicts = judged(base, seen["judged"])
+        opinion = verdicts.opinions[-1]
+        outcome.judged = verdicts.first(len(run.tokens) - base - 1 + kept)
+    rewritten = kept < len(line)
+    if rewritten or tree.nodes[line[-1]].token not in run.eos_ids:
+        verdict, source = ("rewritten_full", "full") if rewritten else ("bonus", "bonus")
+        outcome.new = NewToken(
+            int(seen["token"][0]), verdict, source, p_used=seen["token_p"][0], opinion=opinion
+        )
+    return outcome
+
+
+def _drafted(planted: Planted, index: int, seen: Host) -> Drafted:
+    """A tree node as a drafted token, with all that was noted of it."""
+    node = planted.tree.nodes[index]
+    known = planted.drafted[node.depth - 1]
+    if node.branch:
+        known = Drafted(node.token, p_used=1.0, logp_draft=node.logp, margin=node.margin, branch=node.branch)
+    logp_full = seen["logp_full"][index] if "logp_full" in seen else None
+    return replace(known, node=index, offset=node.depth - 1, logp_full=logp_full)
