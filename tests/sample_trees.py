@@ -1,5 +1,5 @@
-"""Runs with repair trees, grown by CURE's rules (arXiv 2608.00531, eqs. 2, 3 and 5) from blocks of made-up words:
-what the drafter wrote, how sure it was, what it would have written instead, and what the verifier writes."""
+"""Runs with repair trees, grown by CURE's rules (arXiv 2608.00531, eqs. 2, 3 and 5) from blocks of made-up
+words: what the drafter wrote, how sure it was, what else it would have written, what the verifier writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MADE = {"alpha1": None, "alpha2": None, "skip_ratio": None, "slim_forwards": 0,
 
 @dataclass(frozen=True)
 class Block:
-    """One drafted block. `repairs` maps a position (from 1) to the suffixes that start there, in rank order."""
+    """One drafted block. `repairs` maps a position (from 1) to the suffixes that start there, best first."""
 
     words: Sequence[str]
     margins: Sequence[float]
@@ -68,7 +68,7 @@ def token_id(word: str) -> int:
 
 
 def walk(rows: list[TreeRow], truth: Sequence[str]) -> tuple[TreeRow, ...]:
-    """Greedy: descend while a child is what the verifier writes; every branch is judged, one path is taken."""
+    """Greedy: descend while a child is what the verifier writes; one path is taken."""
     ids = [token_id(word) for word in truth]
     for index, row in enumerate(rows):
         parent = rows[row.parent] if row.parent >= 0 else None
@@ -89,7 +89,11 @@ def event(cycle: int, block: Block, start: int, out_pos: int, **more: Any) -> Cy
     tokens += [_as_token(row, "discarded" if place else "rejected", None) for place, row in enumerate(behind)]
     refused = len(behind) > 0
     word = block.truth[len(path)]
-    made = {"source": "full" if refused else "bonus", "token_id": token_id(word), "t_us": 20_000 * (cycle + 1)}
+    made = {
+        "source": "full" if refused else "bonus",
+        "token_id": token_id(word),
+        "t_us": 20_000 * (cycle + 1),
+    }
     verdict = "rewritten_full" if refused else "bonus"
     tokens.append(drawn(cycle, len(path), word, verdict, out_pos + len(path), **made))
     tokens += [_as_token(row, "discarded", None) for row in tree if row.branch == 0 and row not in line]

@@ -44,16 +44,39 @@ def test_strict_with_a_temperature_is_refused_in_a_sentence(catalog: Catalog) ->
         catalog.settings("tiny", "via-sd", form(catalog, strict=True, temperature=0.7))
 
 
-def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
-    values = {
-        "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5,
-        "max_new_tokens": 7, "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0,
-        "strict": False, "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4,
-        "mask": "even", "top_k": 5, "top_p": 0.75, "min_p": 0.125,
+def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Catalog) -> None:
+    common = {
+        "temperature": 0.5, "max_new_tokens": 7, "seed": 9, "top_k": 5, "top_p": 0.75, "min_p": 0.125,
     }  # fmt: skip
+    three_tiers = {
+        "gamma": 3, "alpha1": 0.0, "alpha2": 0.125, "skip_ratio": 0.3, "gate": "literal", "rule_c": "lossy",
+        "alpha": 0.25, "beta": 2.0, "strict": False, "slim_kv": "own", "bonus": "slim",
+        "after_escalation": "q", "debt_cap": 4, "mask": "even",
+    }  # fmt: skip
+    trees = {
+        "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,
+        "suffix": "S1", "branch0": False, "resync": False,
+    }  # fmt: skip
+    values = common | three_tiers | trees
     assert set(values) == set(BY_NAME)
-    settings = catalog.settings("tiny", "via-sd", values)
-    assert {name: getattr(settings, name) for name in values} == values
+    for method, used in (("via-sd", common | three_tiers), ("cure", common | trees)):
+        settings = catalog.settings("tiny", method, values)
+        assert {name: getattr(settings, name) for name in used} == used
+
+
+def test_a_margin_scale_of_zero_follows_tau_margin(catalog: Catalog) -> None:
+    assert form(catalog)["margin_scale"] == 0
+    assert catalog.settings("tiny", "cure", form(catalog)).margin_scale is None
+    assert catalog.settings("tiny", "cure", form(catalog, margin_scale=0.5)).margin_scale == 0.5
+
+
+def test_the_five_knobs_of_repair_trees_act_during_a_run_and_stand_with_cure_alone() -> None:
+    knobs = {"tau_margin", "margin_scale", "v_max", "b_max", "max_positions"}
+    shown = {method: {name for name in knobs if BY_NAME[name].shown_with(method)} for method in METHODS}
+    assert {method for method, names in shown.items() if names} == {"cure"}
+    assert shown["cure"] == knobs
+    assert all(BY_NAME[name].live and BY_NAME[name].kind == "slider" for name in knobs)
+    assert BY_NAME["alpha1"].shown_with("cure")
 
 
 @pytest.mark.parametrize(
