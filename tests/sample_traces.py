@@ -209,43 +209,69 @@ def strict_trace() -> Trace:
 
 
 def tree_trace() -> Trace:
-    """One cycle whose repair branch keeps two more drafted tokens than branch 0, and one without a gain."""
+    """CURE: a cycle whose repair keeps two more drafted tokens than branch 0, and one without a gain."""
     trace = Trace()
     marks = {"region_c_accepted": 3, "full_forwards": 1, "alpha1": None, "alpha2": None, "slim_forwards": 0}
+    marks |= {"skip_ratio": None, "tau_margin": 1.0, "v_max": 90}
     trace.add(
         CycleEvent(
-            cycle_row(0, 3, 4, 8, tree_nodes=5, n_q=7, n_s=7, **marks),
+            cycle_row(0, 3, 4, 8, tree_nodes=5, n_q=7, n_s=0, **marks),
             (
-                _plain(draft(0, 0, "x", "accepted_full", "C", 0)),
-                _plain(draft(0, 1, "y", "accepted_full", "C", 1, branch=1, source="repair")),
-                _plain(draft(0, 2, "z", "accepted_full", "C", 2, branch=1, source="repair")),
+                _plain(draft(0, 0, "x", "accepted_full", "C", 0, node=0)),
+                _plain(draft(0, 1, "y", "accepted_full", "C", 1, **_repair(3, 0))),
+                _plain(draft(0, 2, "z", "accepted_full", "C", 2, **_repair(4, 3))),
                 drawn(0, 3, "!", "bonus", 3, source="full"),
+                _plain(draft(0, 1, "q", "discarded", "", None, token_id=7, is_ufp=True, node=1, parent=0)),
+                _plain(draft(0, 2, "r", "discarded", "", None, token_id=8, node=2, parent=1)),
             ),
             tree=(
-                TreeRow(0, 0, -1, 1, 0, 100, "x", accepted=True, on_best_path=True),
-                TreeRow(0, 1, 0, 2, 0, 7, "q", margin=0.2, is_ufp=True),
-                TreeRow(0, 2, 1, 3, 0, 8, "r"),
-                TreeRow(0, 3, 0, 2, 1, 101, "y", accepted=True, on_best_path=True),
-                TreeRow(0, 4, 3, 3, 1, 102, "z", accepted=True, on_best_path=True),
+                _node(0, 0, -1, 1, 0, 100, "x", 2.0, kept=True),
+                _node(0, 1, 0, 2, 0, 7, "q", 0.2, is_ufp=True),
+                _node(0, 2, 1, 3, 0, 8, "r", 1.5),
+                _node(0, 3, 0, 2, 1, 101, "y", None, kept=True),
+                _node(0, 4, 3, 3, 1, 102, "z", 3.0, kept=True),
             ),
         )
     )
     marks |= {"region_c_accepted": 1}
     trace.add(
         CycleEvent(
-            cycle_row(1, 1, 2, 10, tree_nodes=2, n_q=9, n_s=9, **marks),
+            cycle_row(1, 1, 2, 10, tree_nodes=2, n_q=9, n_s=0, **marks),
             (
-                _plain(draft(1, 0, "u", "accepted_full", "C", 4)),
+                _plain(draft(1, 0, "u", "accepted_full", "C", 4, is_ufp=True, node=0, alt=((9, -1.5),))),
                 drawn(1, 1, "v", "bonus", 5, source="full"),
             ),
             tree=(
-                TreeRow(1, 0, -1, 1, 0, 200, "u", is_ufp=True, accepted=True, on_best_path=True),
-                TreeRow(1, 1, -1, 1, 1, 9, "w"),
+                _node(1, 0, -1, 1, 0, 200, "u", 0.5, is_ufp=True, kept=True),
+                _node(1, 1, -1, 1, 1, 9, "w", None),
             ),
             finish="length",
         )
     )
-    return finish_run(trace, "sd", {"max_new_tokens": 6})
+    return finish_run(trace, "cure", {"max_new_tokens": 6})
+
+
+def _repair(node: int, parent: int) -> dict[str, Any]:
+    return {"source": "repair", "branch": 1, "node": node, "parent": parent}
+
+
+def _node(
+    cycle: int,
+    node: int,
+    parent: int,
+    depth: int,
+    branch: int,
+    token_id: int,
+    text: str,
+    margin: float | None,
+    *,
+    is_ufp: bool = False,
+    kept: bool = False,
+) -> TreeRow:
+    """A verified node; `kept` ones are accepted and on the best path."""
+    return TreeRow(
+        cycle, node, parent, depth, branch, token_id, text, -0.25, margin, is_ufp, True, kept, kept
+    )  # fmt: skip
 
 
 def _plain(row: TokenRow) -> TokenRow:

@@ -14,13 +14,14 @@ from viasd_core.live import KNOB_NAMES, Carrier, Knobs, LiveSettings, LocalCarri
 from viasd_core.settings import Settings
 
 BOTH = pytest.mark.parametrize("carrier", [LocalCarrier, SharedCarrier])
+CURE = (1.0, None, 90, 5, 1)  # tau_margin, margin_scale, v_max, b_max, max_positions of fast_margin100
 FORK = multiprocessing.get_context("fork")
 
 
 @BOTH
 def test_a_snapshot_starts_with_the_settings_and_version_zero(carrier: Callable[[], Carrier]) -> None:
     settings = Settings(alpha1=0.61, alpha2=0.17, gamma=9, skip_ratio=0.35, temperature=0.85)
-    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85)
+    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85, *CURE)
 
 
 @BOTH
@@ -29,7 +30,7 @@ def test_every_update_raises_the_version_by_one_and_keeps_the_other_knobs(
 ) -> None:
     live = LiveSettings(Settings(), carrier())
     assert [live.update(gamma=7), live.update(alpha1=0.9, alpha2=0.1)] == [1, 2]
-    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0)
+    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0, *CURE)
 
 
 @BOTH
@@ -121,5 +122,15 @@ def test_a_local_carrier_is_not_shared_with_a_fork_and_a_shared_one_is() -> None
         assert live.snapshot().version == expected
 
 
-def test_the_live_knobs_are_the_five_of_the_page() -> None:
-    assert KNOB_NAMES == ("alpha1", "alpha2", "gamma", "skip_ratio", "temperature")
+def test_the_live_knobs_are_those_of_the_gate_and_of_the_repairs() -> None:
+    assert KNOB_NAMES[:5] == ("alpha1", "alpha2", "gamma", "skip_ratio", "temperature")
+    assert KNOB_NAMES[5:] == ("tau_margin", "margin_scale", "v_max", "b_max", "max_positions")
+
+
+@BOTH
+def test_a_margin_scale_follows_tau_margin_until_it_is_given(carrier: Callable[[], Carrier]) -> None:
+    live = LiveSettings(Settings(method="cure"), carrier())
+    live.update(tau_margin=0.5, v_max=32)
+    assert live.snapshot().margin_scale is None
+    live.update(margin_scale=0.25, b_max=3, max_positions=2)
+    assert live.snapshot() == Knobs(2, 0.5, 0.3, 5, 0.45, 0.0, 0.5, 0.25, 32, 3, 2)

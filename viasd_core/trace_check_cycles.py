@@ -1,11 +1,11 @@
-"""Checks of the cycle rows, of the draft trees and of the layer-mask search."""
+"""Checks of the cycle rows and of the layer-mask search."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
-from .trace import CycleRow, TokenRow, Trace, TreeRow
+from .trace import CycleRow, TokenRow, Trace
 
 _COUNTS = (
     "t_start_us", "gamma", "drafted", "region_a", "region_b", "region_c_accepted", "region_c_rejected",
@@ -82,42 +82,6 @@ def _commits(cycle: CycleRow, rows: list[TokenRow], strict: bool) -> Iterator[st
     for row in rows:
         if row.verdict == "rejected" and row.slot not in drawn:
             yield f"the draft rejected at slot {row.slot} has no row that replaces it"
-
-
-def trees_hold(trace: Trace) -> Iterator[str]:
-    """Nodes hang together by depth, the best path is one path, and cycles count their nodes."""
-    trees: dict[int, dict[int, TreeRow]] = defaultdict(dict)
-    for row in trace.tree:
-        if row.node in trees[row.cycle]:
-            yield f"tree.csv: cycle {row.cycle} has node {row.node} twice"
-        trees[row.cycle][row.node] = row
-    for cycle in trace.cycles if trace.tree else ():
-        if cycle.tree_nodes != len(trees.get(cycle.cycle, {})):
-            found = len(trees.get(cycle.cycle, {}))
-            yield f"cycle {cycle.cycle}: tree_nodes is {cycle.tree_nodes}, tree.csv has {found}"
-    for number, nodes in trees.items():
-        for row in nodes.values():
-            for problem in _node_problems(row, nodes):
-                yield f"tree.csv: cycle {number}, node {row.node}: {problem}"
-        depths = Counter(row.depth for row in nodes.values() if row.on_best_path)
-        if any(count > 1 for count in depths.values()):
-            yield f"tree.csv: cycle {number} has two best paths"
-
-
-def _node_problems(row: TreeRow, nodes: dict[int, TreeRow]) -> Iterator[str]:
-    parent = nodes.get(row.parent)
-    if row.parent == -1:
-        if row.depth != 1:
-            yield f"depth is {row.depth}, a child of the anchor has depth 1"
-        return
-    if parent is None:
-        yield f"its parent {row.parent} is not in the tree"
-    elif row.depth != parent.depth + 1:
-        yield f"depth is {row.depth}, its parent's is {parent.depth}"
-    elif row.on_best_path and not parent.on_best_path:
-        yield "is on the best path, its parent is not"
-    elif row.accepted and not parent.accepted:
-        yield "is accepted, its parent is not"
 
 
 def masks_hold(trace: Trace) -> Iterator[str]:

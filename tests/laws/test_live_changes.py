@@ -12,7 +12,7 @@ import pytest
 from scripted import TableRunner, greedy_text, near, random_table, scripted_parts
 from viasd_core.decode import decode
 from viasd_core.errors import SettingsError
-from viasd_core.live import KNOB_NAMES, Carrier, LiveSettings, LocalCarrier, SharedCarrier
+from viasd_core.live import Carrier, LiveSettings, LocalCarrier, SharedCarrier
 from viasd_core.settings import Settings
 from viasd_core.trace import CycleEvent, CycleRow, Trace
 from viasd_core.trace_check import check
@@ -31,7 +31,7 @@ def parts() -> Any:
 
 
 def values(row: CycleRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in KNOB_NAMES}
+    return {name: getattr(row, name) for name in TURNS}
 
 
 @pytest.mark.parametrize("carrier", [LocalCarrier, SharedCarrier])
@@ -45,7 +45,7 @@ def test_a_knob_turned_between_cycles_is_used_by_the_next_one_and_logged(
     version = live.update(**{name: TURNS[name]})
     seen += [next(events) for _ in range(2)]
     before, after = seen[2].cycle, seen[3].cycle
-    assert values(before) == {knob: getattr(START, knob) for knob in KNOB_NAMES}
+    assert values(before) == {knob: getattr(START, knob) for knob in TURNS}
     assert values(after) == values(before) | {name: TURNS[name]}
     assert (before.param_version, after.param_version) == (0, version) and version == 1
     changes = [row for event in seen for row in event.events if row.type == "param_change"]
@@ -111,7 +111,7 @@ def test_any_sequence_of_turned_knobs_leaves_a_sound_trace(slim_kv: str) -> None
         trace.run.update(method="via-sd", settings=settings.as_dict(), prompt_tokens=1)
         for index, event in enumerate(decode(parts(), [seed % 6], settings, live)):
             trace.add(event)
-            name = KNOB_NAMES[(index + seed) % len(KNOB_NAMES)]
+            name = tuple(TURNS)[(index + seed) % len(TURNS)]
             live.update(**{name: TURNS[name] if index % 3 else getattr(START, name)})
         assert [problem for problem in check(trace) if "run.json" not in problem] == []
         assert {cycle.param_version for cycle in trace.cycles} == set(range(len(trace.cycles)))
