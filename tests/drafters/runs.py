@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from drafters.checkpoint_files import saved, target_of
+from drafters.own_files import block_parts, with_domino, with_ids
 from laws.chi_square import p_value
 from scripted import run
+from toys import toy_pair
 from viasd_core.decode import Loop
 from viasd_core.drafters.base import Draft
+from viasd_core.drafters.block import load
 from viasd_core.drafters.checkpoints import Trained
 from viasd_core.live import LiveSettings
 from viasd_core.pair import ModelPair
@@ -25,6 +30,27 @@ from viasd_core.verifier import Verifier
 
 CPU = torch.device("cpu")
 GREEDY = Sampling(0.0)
+
+
+def block_drafter(
+    tmp_path: Path,
+    kind: str = "plain",
+    *,
+    family: str = "llama",
+    vocab: int = 8,
+    verifier_layers: int = 8,
+    taps: tuple[int, ...] = (1, 3, 5),
+) -> tuple[ModelPair, Trained]:
+    """A toy verifier and a random block drafter; so few ids that its drafts are often right."""
+    pair = toy_pair(family, drafter="none", layers=verifier_layers, vocab=vocab)
+    target = target_of(pair)
+    parts = block_parts(target.config, taps, seed=8)
+    width = vocab
+    if "reduced" in kind:
+        parts, width = with_ids(parts, range(1, vocab)), vocab - 1
+    if "domino" in kind:
+        parts = with_domino(parts, width)
+    return pair, load(saved(tmp_path, *parts), target)
 
 
 def parts_with(pair: ModelPair, trained: Trained) -> Parts:

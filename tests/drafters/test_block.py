@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from drafters.checkpoint_files import saved, target_of
-from drafters.own_files import SLOTS, block_parts, with_domino, with_ids
+from drafters.own_files import SLOTS, block_parts
 from drafters.runs import (
     GREEDY,
+    block_drafter,
     draft_behind_replaced_text,
     first_draft,
     noise,
@@ -24,10 +25,8 @@ from scripted import run
 from toys import toy_pair
 from viasd_core.decode import Loop
 from viasd_core.drafters.block import BlockDrafter, load
-from viasd_core.drafters.checkpoints import Trained
 from viasd_core.errors import SourceError
 from viasd_core.live import LiveSettings
-from viasd_core.pair import ModelPair
 from viasd_core.probs import Sampling
 from viasd_core.settings import Settings
 from viasd_core.trace_check import check
@@ -37,29 +36,8 @@ MASKED = "11011101"
 KINDS = ("plain", "domino", "reduced", "reduced domino")
 
 
-def small(
-    tmp_path: Path,
-    kind: str = "plain",
-    *,
-    family: str = "llama",
-    vocab: int = 8,
-    verifier_layers: int = 8,
-    taps: tuple[int, ...] = (1, 3, 5),
-) -> tuple[ModelPair, Trained]:
-    """So few ids that random drafts are often right."""
-    pair = toy_pair(family, drafter="none", layers=verifier_layers, vocab=vocab)
-    target = target_of(pair)
-    parts = block_parts(target.config, taps, seed=8)
-    width = vocab
-    if "reduced" in kind:
-        parts, width = with_ids(parts, range(1, vocab)), vocab - 1
-    if "domino" in kind:
-        parts = with_domino(parts, width)
-    return pair, load(saved(tmp_path, *parts), target)
-
-
 def test_greedy_text_is_plain_decodings_for_every_family(family: str, tmp_path: Path) -> None:
-    pair, trained = small(tmp_path, family=family)
+    pair, trained = block_drafter(tmp_path, family=family)
     accepted = [texts_agree(pair, trained, [5, 1, 7, 3], method="sd", gamma=gamma) for gamma in (1, 9)]
     assert min(accepted) > 0
 
@@ -67,13 +45,13 @@ def test_greedy_text_is_plain_decodings_for_every_family(family: str, tmp_path: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("slim_kv", ["shared", "own"])
 def test_strict_three_tier_text_is_plain_decodings(kind: str, slim_kv: str, tmp_path: Path) -> None:
-    pair, trained = small(tmp_path, kind)
+    pair, trained = block_drafter(tmp_path, kind)
     assert texts_agree(pair, trained, [2, 6, 1], mask=MASKED, strict=True, gamma=3, slim_kv=slim_kv) > 0
     assert texts_agree(pair, trained, [2, 6, 1], method="sd", gamma=4) > 0
 
 
 def test_a_block_is_never_longer_than_the_drafter_was_made_for(tmp_path: Path) -> None:
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     trace = run(parts_with(pair, trained), [1, 2], Settings(method="sd", gamma=20, max_new_tokens=30))
     assert max(cycle.drafted for cycle in trace.cycles) == SLOTS - 1
     assert {cycle.draft_forwards for cycle in trace.cycles if cycle.drafted} == {1}
@@ -81,7 +59,7 @@ def test_a_block_is_never_longer_than_the_drafter_was_made_for(tmp_path: Path) -
 
 
 def test_a_text_that_fills_the_context_ends_with_it(tmp_path: Path) -> None:
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     prompt = [number * 5 % 8 for number in range(495)]
     trace = run(parts_with(pair, trained), prompt, Settings(method="sd", gamma=4, max_new_tokens=40))
     plain = run(parts_with(pair, trained), prompt, Settings(method="ar", max_new_tokens=40))
@@ -92,14 +70,14 @@ def test_a_text_that_fills_the_context_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["plain", "reduced domino"])
 def test_sampled_text_follows_the_verifiers_law(kind: str, tmp_path: Path) -> None:
     """X4."""
-    pair, trained = small(tmp_path, kind, vocab=4, verifier_layers=2, taps=(0, 1))
+    pair, trained = block_drafter(tmp_path, kind, vocab=4, verifier_layers=2, taps=(0, 1))
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=150)
     assert ours > 1e-3 and other < 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_is_drawn_from_the_row_it_reports(kind: str, tmp_path: Path) -> None:
-    pair, trained = small(tmp_path, kind, vocab=12)
+    pair, trained = block_drafter(tmp_path, kind, vocab=12)
     known = 11 if "reduced" in kind else 12
     for length in range(3, 9):
         draft = first_draft(pair, trained, [*range(length)], 4, Sampling(1.0))
@@ -131,7 +109,7 @@ def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(
     kind: str, name: str, tmp_path: Path
 ) -> None:
     """Behind rejections, rewinds, strict corrections, and q's features in place of provisional ones."""
-    pair, trained = small(tmp_path, kind)
+    pair, trained = block_drafter(tmp_path, kind)
     settings = cycles(name)
     debts = state_follows_from_the_text(pair, trained, settings, cycles=18)
     assert len(debts) > 8
@@ -152,7 +130,7 @@ def same_rows(found: BlockDrafter, wanted: BlockDrafter, rows: int) -> None:
 @pytest.mark.parametrize("name", CYCLES)
 def test_rows_below_the_watermark_are_those_of_a_replay_of_q_alone(name: str, tmp_path: Path) -> None:
     """Rows made of q' features never count as kept, however far the debt reaches."""
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     settings = cycles(name)
     loop = Loop(parts_with(pair, trained), [5, 1, 7, 3], settings, LiveSettings(settings))
     kept = []
@@ -176,7 +154,7 @@ def test_rows_below_the_watermark_are_those_of_a_replay_of_q_alone(name: str, tm
 
 @pytest.mark.parametrize("start", [2, 6, 9])
 def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_path: Path) -> None:
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     text, tokens = [1, 4, 2, 7, 7, 0, 3, 5, 6], [3, 3, 0, 1]
     found = draft_behind_replaced_text(pair, trained, text, start, tokens).logits
     wanted = first_draft(pair, trained, [*text[:start], *tokens], 3).logits
@@ -187,7 +165,7 @@ def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_
 @torch.inference_mode()
 @pytest.mark.parametrize("length", [0, 1, 4, 7])
 def test_a_rewind_to_any_row_is_made_good_by_the_next_draft(length: int, tmp_path: Path) -> None:
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     text = [1, 4, 2, 7, 7, 0, 3, 5, 6]
     verifier = Verifier(parts_with(pair, trained).runner, 64, taps=trained.taps)
     verifier.prefill(text[:-1])
@@ -202,7 +180,7 @@ def test_a_rewind_to_any_row_is_made_good_by_the_next_draft(length: int, tmp_pat
 
 
 def test_a_prompt_of_one_token_is_drafted_behind_without_any_context(tmp_path: Path) -> None:
-    pair, trained = small(tmp_path)
+    pair, trained = block_drafter(tmp_path)
     assert texts_agree(pair, trained, [3], method="sd", gamma=4) > 0
 
 

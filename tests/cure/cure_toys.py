@@ -1,0 +1,63 @@
+"""A block drafter that is a table, for runs in which every row any tier reads is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from scripted import Table, TableDrafter, TableRunner, scripted_parts
+from viasd_core.drafters.base import Redrawn
+from viasd_core.parts import Parts
+from viasd_core.probs import raw_log_probs
+from viasd_core.trace import Trace, TreeRow
+
+SLOTS = 8
+
+
+class TableBlockDrafter(TableDrafter):
+    """Blocks of `longest` tokens; a suffix is what the table says behind the changed text."""
+
+    def __init__(self, table: Table, longest: int = SLOTS - 1, rerolls: bool = True) -> None:
+        super().__init__(table)
+        self.longest, self.rerolls = longest, rerolls
+
+    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        tokens, rows = [], []
+        for told in known:
+            text = list(self.context)
+            for place in range(count):
+                rows.append(raw_log_probs(self.table.after(text)[None])[0])
+                text.append(told[place] if place < len(told) else int(rows[-1].argmax()))
+            tokens.append(text[len(self.context) :])
+        chosen = torch.tensor(tokens)
+        logp = torch.stack(rows).view(len(known), count, -1)
+        best = logp.topk(2, dim=-1).values
+        return Redrawn(chosen, logp.gather(-1, chosen[..., None])[..., 0], best[..., 0] - best[..., 1], 1)
+
+    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+        return replace(self.redraw(known, count), forwards=0)
+
+
+def table_parts(runner: TableRunner, drafter: Table, *, eos: Sequence[int] = (), **options: Any) -> Parts:
+    """Parts whose drafter proposes blocks out of a table."""
+    parts = scripted_parts(runner, drafter, eos=eos)
+    return replace(parts, drafter=lambda verifier, capacity: TableBlockDrafter(drafter, **options))
+
+
+def trees(trace: Trace) -> dict[int, list[TreeRow]]:
+    """The nodes of each cycle that has any."""
+    found: dict[int, list[TreeRow]] = {}
+    for row in trace.tree:
+        found.setdefault(row.cycle, []).append(row)
+    return found
+
+
+def kept(nodes: Sequence[TreeRow]) -> int:
+    return sum(row.accepted for row in nodes)
+
+
+def kept_on_branch_0(nodes: Sequence[TreeRow]) -> int:
+    return sum(row.accepted and row.branch == 0 for row in nodes)
