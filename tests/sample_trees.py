@@ -123,7 +123,8 @@ def _as_token(row: TreeRow, verdict: str, out_pos: int | None) -> TokenRow:
     region = "" if verdict == "discarded" else "C"
     token = draft(row.cycle, row.depth - 1, "", verdict, region, out_pos)
     return replace(
-        token, token_id=row.token_id, text=row.text, data=row.text.encode("utf-8", "surrogatepass"), branch=row.branch,
+        token, token_id=row.token_id, text=row.text, data=row.text.encode("utf-8", "surrogatepass"),
+        branch=row.branch,
         node=row.node, parent=row.parent, source="repair" if row.branch else "draft", is_ufp=row.is_ufp,
         top2_margin=row.margin, logp_draft=row.logp_draft, slim_ratio=None, thr1=None, thr2=None,
         logp_slim=None, t_us=20_000 * (row.cycle + 1),

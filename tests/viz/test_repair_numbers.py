@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import mean, median
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 import sample_trees
+from cure.cure_toys import table_parts
+from scripted import TableRunner, near, random_table, run
+from viasd_core.settings import Settings
 from viasd_core.trace import CycleRow, Trace
 from viz import wire
 
@@ -22,7 +27,7 @@ def paid_ms(trace: Trace) -> float:
     """Repaired cycles times the difference of the two medians."""
     repaired = {row.cycle for row in trace.tree if row.branch}
     with_repair = [spent(row) for row in trace.cycles if row.cycle in repaired]
-    without = [spent(row) for row in trace.cycles if row.cycle not in repaired]
+    without = [spent(row) for row in trace.cycles if row.drafted and row.cycle not in repaired]
     return len(with_repair) * (median(with_repair) - median(without)) / 1000
 
 
@@ -36,12 +41,16 @@ def until(trace: Trace, cycle: int) -> Trace:
 
 def line(trace: Trace) -> str:
     extra = trace.summary()["repair"]["extra_tokens"]
-    return f"{extra} extra token{'' if extra == 1 else 's'} gained / about {paid_ms(trace):.2f} ms extra paid"
+    return (
+        f"{extra} extra token{'' if extra == 1 else 's'} gained / about {three(paid_ms(trace))} ms extra paid"
+    )
 
 
 def three(value: float) -> str:
-    """Three significant digits, as the page prints numbers below 1000."""
-    return f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}"
+    """Three significant digits and at most three decimals, as the page prints numbers below 1000."""
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.{min(3, max(0, 2 - math.floor(math.log10(value))))}f}"
 
 
 def formula(trace: Trace) -> str:
@@ -131,3 +140,28 @@ def test_without_times_there_is_no_rate(page: Page, show: Callable[..., None]) -
     trace.cycles = [replace(row, phase_us={}) for row in trace.cycles]
     show(page, trace)
     expect(page.locator(".tree-rate")).to_contain_text("is not known: no times were recorded")
+
+
+@pytest.mark.parametrize("options", [{}, {"max_positions": 3}, {"temperature": 1.0}])
+def test_trees_of_the_engine_are_drawn_whole_and_counted_as_it_counts(
+    page: Page, options: dict[str, Any]
+) -> None:
+    """A streamed run of table models, its cycles timed by a clock that counts nodes."""
+    q = random_table(8, 2, 5, scale=1.5)
+    parts = table_parts(TableRunner(q), near(q, 0.6, 6))
+    trace = run(parts, [5], Settings(method="cure", max_new_tokens=60, tau_margin=0.25, **options))
+    trace.cycles = [replace(row, phase_us={"tree": 100 * row.tree_nodes}) for row in trace.cycles]
+    for number, message in enumerate(wire.trace_messages(trace), 1):
+        page.evaluate("value => push(value)", wire.batch("r", number, [message]))
+    expect(page.locator(".tree-pays")).to_have_text(line(trace))
+    repaired = sorted({row.cycle for row in trace.tree if row.branch})
+    assert len(repaired) > 3
+    for place, cycle in reversed(list(enumerate(repaired, 1))):
+        page.get_by_role("button", name="previous repair").click()
+        expect(page.locator(".tree-where")).to_have_text(f"cycle {cycle} · repair {place} of {len(repaired)}")
+        rows = [row for row in trace.tree if row.cycle == cycle]
+        expect(page.locator(".tree-node")).to_have_count(len(rows))
+        assert page.locator(".tree-node.best").count() == sum(row.on_best_path for row in rows)
+        gain = sum(row.accepted and row.branch > 0 for row in rows)
+        verdict = page.locator(".tree-verdict")
+        expect(verdict).to_contain_text(f"{gain} more than branch 0" if gain else "Branch 0 won")
