@@ -310,6 +310,23 @@ def test_live_replay_and_file_show_the_same_tree(
     assert len(found[0]["names"]) == 35
 
 
+def test_new_cycles_leave_the_readers_place_in_the_tree_alone(open_page: Callable[..., Page]) -> None:
+    page = open_page(width=800)
+    sure = Block([" a", " b"], [2.0, 2.0], {}, [" a", " b", " c"])
+    run = sample_trees.run_of([sample_trees.block_of(5, 15, 90, positions=3, right=1), sure])
+    messages = wire.trace_messages(run)
+    page.evaluate("value => push(value)", wire.batch("r", 1, messages[:2]))
+    page.locator(".tokens .t.rep1").click()
+    expect(page.locator(".tree-node.now")).to_be_visible()
+    place = page.locator(".tree-scroll")
+    assert place.evaluate("node => node.scrollLeft") > 0
+    place.evaluate("node => { node.scrollLeft = 0; }")
+    page.evaluate("value => push(value)", wire.batch("r", 3, messages[2:3]))
+    expect(page.locator(".tree-note")).to_contain_text("median cycle without a repair")
+    assert place.evaluate("node => node.scrollLeft") == 0
+    expect(page.locator(".tree-node.now")).to_have_count(1)
+
+
 @pytest.mark.parametrize("nodes", [8, 30, 90])
 def test_a_tree_fits_a_phone_and_scrolls_inside_its_box(
     open_page: Callable[..., Page], show: Callable[..., None], nodes: int

@@ -29,6 +29,7 @@ export class TreePanel {
     this.marks = [];
     this.current = null; // index of the place under the cursor
     this.picked = null; // index of the token that this panel picked last
+    this.followed = ""; // tree and token that the cursor was set for
     this.pace = new Pace(LIVE_MS, () => this.draw());
     this.tally = new Pace(LIVE_MS, () => this.count());
     this.build();
@@ -148,11 +149,15 @@ export class TreePanel {
     if (mark) this.scroll.scrollLeft += mark.getBoundingClientRect().left - this.scroll.getBoundingClientRect().left - EDGE;
   }
 
-  // The token under the cursor has its node, if it was drafted in this tree.
+  // The token under the cursor has its node, if it was drafted in this tree. Only a change of cursor or tree
+  // moves the box: a reader may have scrolled it since.
   follow() {
     const {app} = this;
     const row = app.pinned && app.row !== null && app.store.tokens[app.row].at === this.at ? app.row : null;
-    if (row !== null && row === this.picked) return;
+    const wanted = `${this.shown} ${row}`;
+    if (wanted === this.followed) return;
+    this.followed = wanted;
+    if (row !== null && row === this.picked) return; // the node that was clicked is marked already
     this.picked = null;
     const node = row === null ? null : rowOf(app.store, row);
     const place = node ? this.layout.places.findIndex((one) => one.row === node) : -1;
@@ -186,7 +191,7 @@ export class TreePanel {
     const label = tokenLabel({text: row.text, data: ""});
     const p = isNumber(row.logp_draft) ? `log p ${number(row.logp_draft, 3)} (p ${probability(row.logp_draft)})` : "p unknown";
     const margin = isNumber(row.margin) ? `margin ${ratio(row.margin, 2)}` : "margin unknown";
-    const verdict = row.accepted ? `accepted${row.on_best_path ? ", on the winning path" : ", not on the winning path"}` : "not accepted";
+    const verdict = row.accepted ? `accepted${row.on_best_path ? ", on the winning path" : ", not on the winning path"}` : row.verified ? "not accepted" : "not verified";
     const branch = row.branch ? `repair branch ${row.branch}` : "branch 0";
     const index = row.accepted && row.on_best_path ? null : standsAt(store, this.at, depth);
     const instead = index === null || store.tokens[index].token_id === row.token_id ? "" : `the text has ${tokenLabel(store.tokens[index])} here`;
