@@ -186,7 +186,7 @@ class Loop:
 
     def _cycle_row(self, outcome: Outcome, committed: int, done: Commit, started: int) -> CycleRow:
         run, knobs, verifier = self.run, self.run.knobs, self.run.verifier
-        via, repairs = self.settings.method == "via-sd", self.settings.method == "cure"
+        via, repairs = self.settings.uses_slim, self.settings.method == "cure"
         kept_in_c = sum(region == "C" for region in outcome.regions[: outcome.kept])
         return CycleRow(
             cycle=self.cycle,
@@ -223,7 +223,7 @@ class Loop:
 
 def choose_mask(parts: Parts, settings: Settings) -> LayerMask | None:
     """The slim verifier's mask; None for methods without one. Raises MaskError."""
-    if settings.method != "via-sd":
+    if not settings.uses_slim:
         return None
     if parts.masks is None:
         raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")

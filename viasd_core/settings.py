@@ -21,6 +21,13 @@ STRICT_DEBT_CAP = 16
 COMMON_OPTIONS = frozenset(
     {"max_new_tokens", "stop", "temperature", "top_p", "top_k", "min_p", "seed", "trace"}
 )
+VIA_SD_TIERS = ("via-sd",)  # CURE's trees go through q' and VIA-SD's gates before q
+TIER_OPTIONS = frozenset(
+    {
+        "alpha1", "alpha2", "skip_ratio", "mask", "gate", "slim_kv", "debt_cap", "regenerate", "strict",
+        "final_audit", "core_thresholds",
+    }
+)  # fmt: skip
 METHOD_OPTIONS: dict[str, frozenset[str]] = {
     "ar": frozenset(),
     "sd": frozenset({"gamma", "bonus"}),
@@ -36,7 +43,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
     "cure": frozenset(
         {
             "tau_margin", "margin_scale", "v_max", "b_max", "beam", "max_positions", "suffix", "branch0",
-            "resync",
+            "resync", "tiers", *TIER_OPTIONS,
         }
     ),
 }  # fmt: skip
@@ -79,6 +86,7 @@ class Settings:
     regenerate: bool = True  # False: region B escalates too (binary hierarchical SD)
     strict: bool = False
     final_audit: bool = True
+    tiers: tuple[str, ...] = ()  # CURE: ("via-sd",) sends its trees through the slim verifier first
     tau_margin: float = 1.0  # CURE: nats; a drafted position with a smaller margin is uncertain
     margin_scale: float | None = None  # nats over which the number of repairs falls to 1; None = tau_margin
     v_max: int = 90  # nodes of a tree, the anchor not counted; branch 0 is kept whole whatever it says
@@ -136,12 +144,19 @@ class Settings:
             )
             for tau in self.core_thresholds:
                 _number("core_thresholds", tau, 0.0, 1e9)
+        _require(
+            self.tiers in ((), VIA_SD_TIERS), f"tiers is {self.tiers!r}; method cure takes via-sd, or none"
+        )
         self._check_combinations()
 
     def _check_combinations(self) -> None:
         _require(
             self.beta >= 1 - self.alpha - 1e-12,
             f"beta {self.beta:g} is too small; the lossy rule needs beta >= 1 - alpha = {1 - self.alpha:g}",
+        )
+        _require(
+            not self.tiers or (self.branch0 and self.resync),
+            "leaving out branch 0 or the resynchronisation is an ablation of plain CURE; drop tiers for it",
         )
         if self.strict:
             _require(
@@ -164,16 +179,29 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for run.json: the common options and those the method uses."""
-        used = COMMON_OPTIONS | METHOD_OPTIONS[self.method] | {"method"}
+        used = COMMON_OPTIONS | self.own_options | {"method"}
         values = {key: value for key, value in asdict(self).items() if key in used}
         values["stop"] = list(self.stop)
         if values.get("mask", "").endswith(".json"):
             values["mask"] = PurePath(self.mask).name  # run.json may be shared: no folders of this machine
         if "bonus" in values:
             values["bonus"] = self.bonus_kind
-        if "debt_cap" in values:
+        if "tiers" in values:
+            values["tiers"] = list(self.tiers)
+        if "debt_cap" in values and self.method == "via-sd":
             values["debt_cap"] = self.debt_limit(self.gamma)
         return values
+
+    @property
+    def uses_slim(self) -> bool:
+        """Whether a slim verifier takes part."""
+        return self.method == "via-sd" or bool(self.tiers)
+
+    @property
+    def own_options(self) -> frozenset[str]:
+        """The method's options that have an effect."""
+        known = METHOD_OPTIONS[self.method]
+        return known - TIER_OPTIONS if self.method == "cure" and not self.tiers else known
 
     @property
     def tree_room(self) -> int:
@@ -227,6 +255,7 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
         "beta": settings.method == "via-sd" and settings.rule_c != "lossy" and "--rule-c lossy",
         "bonus_threshold": settings.bonus_kind != "slim" and "--bonus slim",
     }
+    idle |= dict.fromkeys(METHOD_OPTIONS[settings.method] - settings.own_options, "--tiers via-sd")
     for name, needed in idle.items():
         if name in given and needed:
             flag = flag_of(name)

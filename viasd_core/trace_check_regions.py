@@ -10,20 +10,26 @@ from .settings import gate_thresholds
 from .trace import CycleRow, TokenRow, Trace
 
 EXACT = 1e-12  # thresholds are copied or subtracted from 1 once
-_TWO_TIER = ("sd", "lossy-sd", "block", "cure")
+_TWO_TIER = ("sd", "lossy-sd", "block", "cure")  # cure: without tiers
 
 
 def regions_match_counts(trace: Trace) -> Iterator[str]:
     """Counts taken at gate time equal the rows' regions, cycle by cycle; two tiers know region C only."""
     rows = _by_cycle(trace)
     method = trace.run.get("method")
+    two_tier = method in _TWO_TIER and not _has_gate(trace)
     for cycle in trace.cycles:
         for problem in _count_problems(cycle, rows[cycle.cycle]):
             yield f"cycle {cycle.cycle}: {problem}"
         if method == "ar" and cycle.examined:
             yield f"cycle {cycle.cycle}: plain decoding examined {cycle.examined} drafts"
-        if method in _TWO_TIER and cycle.region_a + cycle.region_b + cycle.slim_forwards:
+        if two_tier and cycle.region_a + cycle.region_b + cycle.slim_forwards:
             yield f"cycle {cycle.cycle}: method {method} has no slim verifier, but the cycle used one"
+
+
+def _has_gate(trace: Trace) -> bool:
+    """Whether a slim verifier and VIA-SD's gates take part."""
+    return trace.run.get("method") == "via-sd" or bool(trace.run.get("settings", {}).get("tiers"))
 
 
 def _by_cycle(trace: Trace) -> dict[int, list[TokenRow]]:
@@ -63,7 +69,7 @@ def gate_decides_regions(trace: Trace) -> Iterator[str]:
     """
     settings = trace.run.get("settings", {})
     examined = [row for row in trace.tokens if row.region]
-    if trace.run.get("method") != "via-sd" or all(row.slim_ratio is None for row in examined):
+    if not _has_gate(trace) or all(row.slim_ratio is None for row in examined):
         return
     cycles = {cycle.cycle: cycle for cycle in trace.cycles}
     escalated: dict[int, int] = {}  # cycle -> slot of its first C
@@ -78,7 +84,8 @@ def gate_decides_regions(trace: Trace) -> Iterator[str]:
         expected = _region(row.slim_ratio, row.thr1, row.thr2, settings.get("regenerate", True))
         if settings.get("after_escalation") == "q" and row.slot > escalated.get(row.cycle, row.slot):
             expected = "C"
-        if row.region != expected:
+        sibling = row.source == "repair" and row.region == "C"  # found by q beside the child that was gated
+        if row.region != expected and not sibling:
             numbers = f"ratio {row.slim_ratio!r}, thresholds {row.thr1!r} and {row.thr2!r}"
             yield f"{where}: region {row.region}, but {numbers} give {expected}"
         yield from _threshold_problems(row, cycles.get(row.cycle), settings, where)
@@ -107,10 +114,10 @@ def _threshold_problems(
 
 
 def audit_is_complete(trace: Trace) -> Iterator[str]:
-    """A finished VIA-SD run with its final audit on has judged every emitted token."""
+    """A finished run through VIA-SD's tiers with its final audit on has judged every emitted token."""
     settings = trace.run.get("settings", {})
     finished = bool(trace.run.get("complete")) and trace.finish not in (None, "cancelled")
-    if trace.run.get("method") != "via-sd" or not finished or not settings.get("final_audit", True):
+    if not _has_gate(trace) or not finished or not settings.get("final_audit", True):
         return
     missing = [row.out_pos for row in trace.emitted if row.audit_rank is None]
     if missing:

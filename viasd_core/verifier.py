@@ -93,6 +93,15 @@ class Verifier:
         """
         self._keep(self.stack, FULL, committed, path, features=features)
 
+    def slim_tree(self, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        """q' over the rows it lacks and tree nodes `tokens` [N]: logits [T - n_s + N, V], as `full_tree`."""
+        return self._run_tree(self.slim_stack, self.slim_tier, committed, tokens, parents)
+
+    def keep_slim(self, committed: Sequence[int], path: Sequence[int]) -> None:
+        """The nodes `path` of the last tree of q' become its rows; where q ran behind it, q's rows stand."""
+        if self.n_s <= len(committed) - 1:
+            self._keep(self.slim_stack, self.slim_tier, committed, path, features=True)
+
     @staticmethod
     def _run_tree(
         stack: TierStack, tier: int, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]

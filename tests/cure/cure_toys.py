@@ -11,7 +11,7 @@ import torch
 from scripted import Table, TableDrafter, TableRunner, scripted_parts
 from viasd_core.drafters.base import Redrawn
 from viasd_core.parts import Parts
-from viasd_core.probs import raw_log_probs
+from viasd_core.probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
 from viasd_core.trace import Trace, TreeRow
 
 SLOTS = 8
@@ -24,21 +24,26 @@ class TableBlockDrafter(TableDrafter):
         super().__init__(table)
         self.longest, self.rerolls = longest, rerolls
 
-    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+    def redraw(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
+        drawn = noise.exponentials("suffix", sampling, len(known), count, self.table.vocab)
         tokens, rows = [], []
-        for told in known:
+        for lane, told in enumerate(known):
             text = list(self.context)
             for place in range(count):
-                rows.append(raw_log_probs(self.table.after(text)[None])[0])
-                text.append(told[place] if place < len(told) else int(rows[-1].argmax()))
+                rows.append(self.table.after(text))
+                law = logits_to_probs(rows[-1][None], sampling)[0]
+                own = int(draw(law, None if drawn is None else drawn[lane, place]))
+                text.append(told[place] if place < len(told) else own)
             tokens.append(text[len(self.context) :])
         chosen = torch.tensor(tokens)
-        logp = torch.stack(rows).view(len(known), count, -1)
+        logits = torch.stack(rows).view(len(known), count, -1)
+        logp, laws = raw_log_probs(logits), logits_to_probs(logits, sampling)
         best = logp.topk(2, dim=-1).values
-        return Redrawn(chosen, logp.gather(-1, chosen[..., None])[..., 0], best[..., 0] - best[..., 1], 1)
+        said = logp.gather(-1, chosen[..., None])[..., 0]
+        return Redrawn(chosen, said, best[..., 0] - best[..., 1], laws, 1)
 
-    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
-        return replace(self.redraw(known, count), forwards=0)
+    def reroll(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
+        return replace(self.redraw(known, count, sampling, noise), forwards=0)
 
 
 def table_parts(runner: TableRunner, drafter: Table, *, eos: Sequence[int] = (), **options: Any) -> Parts:

@@ -122,6 +122,7 @@ def _add_cure(group: Any) -> None:
     group.add_argument(
         "--suffix", metavar="S", help=f"{', '.join(SUFFIXES)}: reuse, draft anew, redo the correction"
     )
+    group.add_argument("--tiers", metavar="via-sd", help="trees go through q' and its gates before q")
     _add_off_switches(group, CURE_OFF_SWITCHES)
 
 
@@ -193,6 +194,8 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
     given = {key: value for key, value in vars(args).items() if key in names and value is not None}
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
+    if "tiers" in given:
+        given["tiers"] = tuple(given["tiers"].split(","))
     refuse_unused(args.method, set(given))
     if "skip_ratio" in given and not _follows(given.get("mask", "auto")):
         raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")

@@ -47,16 +47,22 @@ class DraftTree:
     def tokens(self) -> tuple[int, ...]:
         return tuple(node.token for node in self.nodes)
 
-    @property
-    def repaired(self) -> bool:
-        return any(node.branch for node in self.nodes)
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for index, parent in enumerate(self.parents):
+            found.setdefault(parent, []).append(index)
+        return found
+
+    def children(self, node: int) -> Sequence[int]:
+        """Children of a node, of the anchor for -1, in their order."""
+        return self._children.get(node, ())
 
     def main_line(self, path: Sequence[int]) -> list[int]:
         """`path` of node indices continued to a leaf, at every node by the child of the lowest branch."""
         line = list(path)
         while True:
-            last = line[-1] if line else -1
-            children = [index for index, parent in enumerate(self.parents) if parent == last]
+            children = self.children(line[-1] if line else -1)
             if not children:
                 return line
             line.append(min(children, key=lambda index: (self.nodes[index].branch, index)))

@@ -59,9 +59,10 @@ class Drafter(Protocol):
 class Redrawn:
     """Blocks drawn anew behind changed tokens, known ones included; b blocks of g tokens."""
 
-    tokens: Tensor  # [b, g] ids, each the first choice of its row
+    tokens: Tensor  # [b, g] ids
     logp: Tensor  # [b, g] raw log-probability, nats
     margin: Tensor  # [b, g] raw top-1 less top-2, nats
+    probs: Tensor  # [b, g, V] the processed laws the tokens were drawn from
     forwards: int
 
 
@@ -79,12 +80,12 @@ class BlockParallel(Drafter, Protocol):
         """Whether it has a causal correction that `reroll` can redo."""
         ...
 
-    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+    def redraw(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
         """Blocks of `count` tokens that begin with `known`, in one batched pass, behind the text of the last
         `draft`.
         """
         ...
 
-    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+    def reroll(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
         """The same without a network pass: only the correction follows the changed tokens."""
         ...

@@ -69,27 +69,37 @@ class BlockModel:
         return torch.cat(tokens), torch.cat(laws), torch.cat(rows)
 
     def continue_known(
-        self, hidden: Tensor, anchor: Tensor, known: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """First choices [b, g] and raw logits [b, g, V] of slots with hidden states [b, g, H]; the first
-        `lengths` [b] slots hold the tokens `known` [b, g] whatever the network says.
+        self,
+        hidden: Tensor,
+        anchor: Tensor,
+        known: Tensor,
+        lengths: Tensor,
+        sampling: Sampling,
+        noise: Noise,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens [b, g], processed laws and raw logits [b, g, V] of slots with hidden states [b, g, H]; the
+        first `lengths` [b] slots hold the tokens `known` [b, g] whatever the network says.
         """
         base = self.head(hidden)
         told = torch.arange(known.shape[1], device=known.device) < lengths[:, None]
         if self.domino is None:
             logits = spread(base, self.draft_ids, self.vocab_size)
-            return torch.where(told, known, logits.argmax(-1)), logits
+            laws = logits_to_probs(logits, sampling)
+            drawn = draw(laws, noise.exponentials("suffix", sampling, *laws.shape))
+            return torch.where(told, known, drawn), laws, logits
         token, state = anchor.expand(len(known)), None
-        tokens, rows = [], []
+        tokens, shaped, rows = [], [], []
         for slot in range(known.shape[1]):
             state = self.domino.follow(functional.embedding(token, self.embedding), state)
             corrected = base[:, slot]
             if slot:
                 corrected = corrected + self.domino.correct(hidden[:, slot], state)
             rows.append(spread(corrected, self.draft_ids, self.vocab_size))
-            token = torch.where(told[:, slot], known[:, slot], rows[-1].argmax(-1))
+            shaped.append(logits_to_probs(rows[-1], sampling))
+            drawn = draw(shaped[-1], noise.exponentials("suffix", sampling, *shaped[-1].shape))
+            token = torch.where(told[:, slot], known[:, slot], drawn)
             tokens.append(token)
-        return torch.stack(tokens, dim=1), torch.stack(rows, dim=1)
+        return torch.stack(tokens, dim=1), torch.stack(shaped, dim=1), torch.stack(rows, dim=1)
 
 
 class BlockDrafter:
@@ -136,7 +146,7 @@ class BlockDrafter:
         tokens, probs, logits = model.choose(hidden, block[:1], sampling, noise)
         return Draft(tokens, probs, logits, forwards=1)
 
-    def redraw(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+    def redraw(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
         """The blocks share the context rows that `draft` has just written; none of their own rows is kept."""
         model, device = self._model, self._verifier.runner.device
         anchor, lanes = len(self._context) - 1, len(known)
@@ -149,29 +159,37 @@ class BlockDrafter:
             torch.arange(anchor, anchor + model.slots, device=device).expand(lanes, -1),
             slots=SharedRows(self._slots, anchor),
         )
-        return self._redrawn(self._of_slots(hidden, count), known, forwards=1)
+        return self._redrawn(self._of_slots(hidden, count), known, sampling, noise, forwards=1)
 
-    def reroll(self, known: Sequence[Sequence[int]], count: int) -> Redrawn:
+    def reroll(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
         """Domino's correction reads the changed tokens; hidden states stay those of the last `draft`."""
         assert self._hidden is not None
-        return self._redrawn(self._hidden[:count].expand(len(known), -1, -1), known, forwards=0)
+        hidden = self._hidden[:count].expand(len(known), -1, -1)
+        return self._redrawn(hidden, known, sampling, noise, forwards=0)
 
     def _of_slots(self, hidden: Tensor, count: int) -> Tensor:
         """Rows [b, count, H] that tell a block's tokens, out of those [b, slots, H] of the whole block."""
         return hidden[:, :count] if self._model.shift else hidden[:, 1 : count + 1]
 
-    def _redrawn(self, hidden: Tensor, known: Sequence[Sequence[int]], forwards: int) -> Redrawn:
+    def _redrawn(
+        self,
+        hidden: Tensor,
+        known: Sequence[Sequence[int]],
+        sampling: Sampling,
+        noise: Noise,
+        *,
+        forwards: int,
+    ) -> Redrawn:
         device, count = hidden.device, hidden.shape[1]
         padded = [[*tokens, *[0] * (count - len(tokens))] for tokens in known]
         told = to_device([token for row in padded for token in row], device).view(len(known), -1)
         lengths = to_device([len(tokens) for tokens in known], device)
         anchor = to_device(self._context[-1:], device)
-        tokens, logits = self._model.continue_known(hidden, anchor, told, lengths)
+        tokens, laws, logits = self._model.continue_known(hidden, anchor, told, lengths, sampling, noise)
         logp = raw_log_probs(logits)
         best = logp.topk(min(2, logp.shape[-1]), dim=-1).values
-        return Redrawn(
-            tokens, logp.gather(-1, tokens[..., None])[..., 0], best[..., 0] - best[..., -1], forwards
-        )
+        said = logp.gather(-1, tokens[..., None])[..., 0]
+        return Redrawn(tokens, said, best[..., 0] - best[..., -1], laws, forwards)
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
         self._context[start:] = tokens

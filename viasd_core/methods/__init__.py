@@ -6,6 +6,7 @@ from ..settings import BLOCK_METHODS, Settings
 from .autoregressive import Autoregressive
 from .base import Method
 from .cure import Cure
+from .cure_tiers import CureTiers
 from .rules import Lossless, Lossy
 from .speculative import Speculative
 from .via_sd import ViaSd
@@ -19,6 +20,8 @@ def make_method(settings: Settings) -> Method:
         return Speculative(Lossless())
     if settings.method == "lossy-sd":
         return Speculative(Lossy(settings.alpha, settings.beta))
+    if settings.tiers:
+        return CureTiers()
     if settings.method in BLOCK_METHODS:
         return Cure(repairs=settings.method == "cure")
     return ViaSd()

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..cure.growth import DraftTree, Step, grow, until_end
 from ..cure.margins import plan_repairs
-from ..cure.walk import Walk, walk
-from ..drafters.base import BlockParallel, Draft
+from ..cure.walk import walk
+from ..drafters.base import BlockParallel, Draft, Redrawn
 from ..probs import Sampling, draw, logits_to_probs, raw_log_probs
 from ..transfer import to_device, to_host
 from .base import Run, draft_block, draft_facts, drafted_tokens, full_alone
@@ -30,10 +30,14 @@ Host = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Planted:
-    """A drafted block and the tree that grew from it; `drafted` are the tokens of branch 0."""
+    """A drafted block and the tree that grew from it; `drafted` are the tokens of branch 0.
+
+    `redrawn` holds the suffixes, one lane a branch above 0; None where they reuse the draft or none is.
+    """
 
     drafted: list[Drafted]
     tree: DraftTree
+    redrawn: Redrawn | None
     forwards: int
 
 
@@ -53,7 +57,7 @@ class Cure:
             return full_alone(run, "nothing was drafted")
         base = run.verifier.n_q
         with run.clock.phase("draft"):
-            planted = plant(run, draft, repairs=self.repairs)
+            planted = plant(run, draft, GREEDY, repairs=self.repairs)
             tokens = to_device(planted.tree.tokens, draft.tokens.device)
         parents = planted.tree.parents
         with run.clock.phase("tree" if self.repairs else "full"):
@@ -69,10 +73,12 @@ class Cure:
                 "token_p": laws[walked.stop].gather(-1, draws[walked.stop][:, None]),
             }
             if run.wants_opinions:
-                columns |= _opinions(run, planted.tree, tokens, logits, walked, columns["token"])
+                said = torch.cat([tokens[walked.path], columns["token"]])
+                rows = torch.cat([walked.rows, walked.stop])
+                columns |= opinions_of(run, planted.tree, tokens, logits, rows, said)
             seen = to_host(**columns)
         accepted = tuple(int(node) for node in seen["path"][: int(seen["length"][0])])
-        verified = Verified(planted.tree, accepted, _uncertain(planted.tree, run.knobs.tau_margin))
+        verified = Verified(planted.tree, accepted, uncertain(planted.tree, run.knobs.tau_margin))
         with run.clock.phase("resync" if verified.winner else "commit"):
             run.verifier.keep_full(run.tokens, accepted, features=run.settings.resync)
         outcome = _outcome(run, planted, verified, seen, base)
@@ -81,8 +87,8 @@ class Cure:
         return outcome
 
 
-def plant(run: Run, draft: Draft, *, repairs: bool) -> Planted:
-    """Choose the repairs of a drafted block, draw their suffixes and grow the tree to verify."""
+def plant(run: Run, draft: Draft, sampling: Sampling, *, repairs: bool) -> Planted:
+    """Choose the repairs of a drafted block, draw their suffixes by `sampling` and grow the tree."""
     settings, knobs = run.settings, run.knobs
     columns = draft_facts(run, draft, margins=True)
     if repairs:
@@ -98,21 +104,21 @@ def plant(run: Run, draft: Draft, *, repairs: bool) -> Planted:
     )
     drafted = drafted[: len(main)]
     paths: list[list[Step]] = []
-    forwards = draft.forwards
+    redrawn = None
     if repairs:
         margins = host["margin"][: len(main)]
         plan = plan_repairs(margins, knobs.tau_margin, knobs.margin_scale, knobs.b_max, knobs.max_positions)
         tried = {
             repair.position: _others(host, repair.position, draft.length)[: repair.count] for repair in plan
         }
-        paths, extra = _repaired_paths(run, main, draft.length, tried)
-        forwards += extra
+        paths, redrawn = _repaired_paths(run, main, draft.length, tried, sampling)
         drafted = [
             replace(token, is_ufp=margins[place] < knobs.tau_margin, alternatives=tuple(tried.get(place, ())))
             for place, token in enumerate(drafted)
         ]
     tree = grow(main, paths, beam=settings.beam, budget=knobs.v_max, branch0=settings.branch0)
-    return Planted(drafted, tree, forwards)
+    forwards = draft.forwards + (redrawn.forwards if redrawn else 0)
+    return Planted(drafted, tree, redrawn, forwards)
 
 
 def _alternatives(draft: Draft, b_max: int) -> dict[str, Tensor]:
@@ -132,58 +138,76 @@ def _others(host: Host, place: int, length: int) -> list[tuple[int, float]]:
 
 
 def _repaired_paths(
-    run: Run, main: Sequence[Step], length: int, tried: Mapping[int, Sequence[tuple[int, float]]]
-) -> tuple[list[list[Step]], int]:
-    """Whole repaired blocks, and the forwards they cost: the draft up to a repair, the alternative, a suffix.
+    run: Run,
+    main: Sequence[Step],
+    length: int,
+    tried: Mapping[int, Sequence[tuple[int, float]]],
+    sampling: Sampling,
+) -> tuple[list[list[Step]], Redrawn | None]:
+    """Whole repaired blocks: the draft up to a repair, the alternative, a suffix.
 
     S1 reuses the draft's own tokens as suffix, S2 draws all suffixes in one batched pass of the drafter, S4
-    redoes Domino's correction behind the changed token.
+    redoes Domino's correction behind the changed token. Suffixes that are sampled must all be kept: whether a
+    token stands in the tree may not depend on which one was drawn, so the beam then counts whole chains.
     """
     paths = [[*main[:place], Step(token, logp)] for place, others in tried.items() for token, logp in others]
+    if not sampling.greedy:
+        paths = paths[: run.settings.beam]
     if not paths:
-        return [], 0
+        return [], None
+    redrawn = None
     if run.settings.suffix == "S1":
-        tails, forwards = [list(main[len(path) :]) for path in paths], 0
+        tails = [list(main[len(path) :]) for path in paths]
     else:
-        tails, forwards = _redrawn_tails(run, [[step.token for step in path] for path in paths], length)
-    return [until_end([*path, *tail], run.eos_ids) for path, tail in zip(paths, tails, strict=True)], forwards
+        drafter = run.drafter
+        assert isinstance(drafter, BlockParallel)
+        redraw = drafter.reroll if run.settings.suffix == "S4" else drafter.redraw
+        known = [[step.token for step in path] for path in paths]
+        redrawn = redraw(known, length, sampling, run.noise)
+        tails = _tails(redrawn, [len(path) for path in paths], length)
+    whole = [until_end([*path, *tail], run.eos_ids) for path, tail in zip(paths, tails, strict=True)]
+    return whole, redrawn
 
 
-def _redrawn_tails(run: Run, known: list[list[int]], length: int) -> tuple[list[list[Step]], int]:
-    """Steps behind each known prefix, up to the block's length."""
-    drafter = run.drafter
-    assert isinstance(drafter, BlockParallel)
-    redraw = drafter.reroll if run.settings.suffix == "S4" else drafter.redraw
-    drawn = redraw(known, length)
-    host = to_host(tokens=drawn.tokens, logp=drawn.logp, margin=drawn.margin)
-    tails = []
-    for lane, tokens in enumerate(known):
-        rest = range(lane * length + len(tokens), (lane + 1) * length)
-        tails.append([Step(int(host["tokens"][at]), host["logp"][at], host["margin"][at]) for at in rest])
-    return tails, drawn.forwards
+def _tails(redrawn: Redrawn, known: Sequence[int], length: int) -> list[list[Step]]:
+    """Steps behind each lane's known prefix, up to the block's length."""
+    host = to_host(tokens=redrawn.tokens, logp=redrawn.logp, margin=redrawn.margin)
+    return [
+        [
+            Step(int(host["tokens"][at]), host["logp"][at], host["margin"][at])
+            for at in range(lane * length + told, (lane + 1) * length)
+        ]
+        for lane, told in enumerate(known)
+    ]
 
 
-def _opinions(
-    run: Run, tree: DraftTree, tokens: Tensor, logits: Tensor, walked: Walk, token: Tensor
+def opinions_of(
+    run: Run,
+    tree: DraftTree,
+    tokens: Tensor,
+    logits: Tensor,
+    rows: Tensor,
+    said: Tensor,
+    slim_logits: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """q's facts of the debt, the walked path and the token behind it, and its raw view of every node."""
+    """q's facts of the debt and of the tokens `said`, and its raw view of every node, for the packed copy.
+
+    `rows` count from the anchor's, 0; `slim_logits` are rows of q' for the debt and then for `said`.
+    """
     lead = logits.shape[0] - len(tree.nodes)
     debt = torch.arange(lead - 1, device=logits.device)
-    rows = torch.cat([debt, walked.rows + lead - 1, walked.stop + lead - 1])
-    said = torch.cat(
-        [to_device(run.tokens[len(run.tokens) - lead + 1 :], tokens.device), tokens[walked.path], token]
-    )
-    judging = logits[rows]
+    judging = logits[torch.cat([debt, rows + lead - 1])]
+    judged_tokens = torch.cat([to_device(run.tokens[len(run.tokens) - lead + 1 :], tokens.device), said])
     processed = None if run.sampling.greedy else logits_to_probs(judging, run.sampling)
     above = logits[to_device([lead + parent for parent in tree.parents], logits.device)]
     above = above if above.dtype == torch.float64 else above.float()
     return {
-        "judged": row_facts(judging, processed, None).about(said),
+        "judged": row_facts(judging, processed, slim_logits).about(judged_tokens),
         "logp_full": above.gather(-1, tokens[:, None])[:, 0] - above.logsumexp(-1),
     }
 
 
-def _uncertain(tree: DraftTree, tau: float) -> frozenset[int]:
+def uncertain(tree: DraftTree, tau: float) -> frozenset[int]:
     return frozenset(
         index
         for index, node in enumerate(tree.nodes)
@@ -197,13 +221,13 @@ def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: i
     line = tree.main_line(verified.accepted)
     main = [index for index, node in enumerate(tree.nodes) if node.branch == 0]
     outcome = Outcome(
-        drafted=[_drafted(planted, node, seen) for node in line],
+        drafted=[node_draft(planted, node, seen) for node in line],
         regions=["C"] * min(kept + 1, len(line)),
         kept=kept,
         draft_forwards=planted.forwards,
         full_forwards=1,
         tree=verified,
-        passed_over=[_drafted(planted, node, seen) for node in main if node not in line],
+        passed_over=[node_draft(planted, node, seen) for node in main if node not in line],
         block=len(planted.drafted),
     )
     opinion = None
@@ -220,11 +244,22 @@ def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: i
     return outcome
 
 
-def _drafted(planted: Planted, index: int, seen: Host) -> Drafted:
-    """A tree node as a drafted token, with all that was noted of it."""
+def node_draft(planted: Planted, index: int, seen: Host) -> Drafted:
+    """A tree node as a drafted token, with all that was noted of it in `seen`, one number a node."""
     node = planted.tree.nodes[index]
     known = planted.drafted[node.depth - 1]
     if node.branch:
         known = Drafted(node.token, p_used=1.0, logp_draft=node.logp, margin=node.margin, branch=node.branch)
-    logp_full = seen["logp_full"][index] if "logp_full" in seen else None
-    return replace(known, node=index, offset=node.depth - 1, logp_full=logp_full)
+
+    def noted(name: str) -> float | None:
+        return seen[name][index] if name in seen else None
+
+    return replace(
+        known,
+        node=index,
+        offset=node.depth - 1,
+        logp_full=noted("logp_full"),
+        ratio=noted("ratio"),
+        logp_slim=noted("logp_slim"),
+        p_used=known.p_used if "p_used" not in seen else seen["p_used"][index],
+    )

@@ -146,13 +146,16 @@ def _draw_slim(run: Run, name: str, logits: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _slim_token(host: dict[str, list[float]], name: str, verdict: str, opinion: Opinion | None) -> NewToken:
+def slim_token(
+    host: dict[str, list[float]], name: str, verdict: str, opinion: Opinion | None, row: int = 0
+) -> NewToken:
+    """The draw `name` of q', out of its columns after the packed copy."""
     return NewToken(
-        int(host[name][0]),
+        int(host[name][row]),
         verdict,
         "slim_sample",
-        p_used=host[f"{name}_p"][0],
-        logp_slim=host[f"{name}_logp"][0],
+        p_used=host[f"{name}_p"][row],
+        logp_slim=host[f"{name}_logp"][row],
         opinion=opinion,
     )
 
@@ -218,7 +221,7 @@ def _conclude(
     outcome.regions = regions
     if regions[-1] == "B":
         outcome.kept = len(regions) - 1
-        outcome.new = _slim_token(host, "redraw", "regenerated_slim", verdict.redraw_opinion)
+        outcome.new = slim_token(host, "redraw", "regenerated_slim", verdict.redraw_opinion)
         return
     outcome.kept = length
     if run.settings.bonus_kind == "none" or outcome.drafted[-1].token in run.eos_ids:
@@ -226,7 +229,7 @@ def _conclude(
     if verdict.token is not None:
         outcome.new = verdict.token
     elif run.settings.bonus_kind == "slim" and host["bonus_confidence"][0] >= run.settings.bonus_threshold:
-        outcome.new = _slim_token(host, "bonus", "bonus", None)
+        outcome.new = slim_token(host, "bonus", "bonus", None)
 
 
 def _why(regions: list[str], ratios: list[float], tau2: float, debt: int, cap: int | None) -> str:
