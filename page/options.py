@@ -9,7 +9,17 @@ from typing import Any
 
 from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES
-from viasd_core.settings import BONUSES, COMMON_OPTIONS, GATES, MAX_TREE, METHOD_OPTIONS, RULES, SUFFIXES
+from viasd_core.settings import (
+    BONUSES,
+    COMMON_OPTIONS,
+    GATES,
+    MAX_TREE,
+    METHOD_OPTIONS,
+    RULES,
+    SUFFIXES,
+    TIER_OPTIONS,
+    VIA_SD_TIERS,
+)
 
 LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {
@@ -52,12 +62,17 @@ class Option:
 
     def info_for(self, method: str) -> str:
         """The explanation, or why the control is disabled."""
-        return self.info if self.used_by(method) else f"not used by {method}"
+        if not self.used_by(method):
+            return f"not used by {method}"
+        idle = method == "cure" and self.name in TIER_OPTIONS
+        return f"{self.info}; with cure only where its trees go through VIA-SD's tiers" if idle else self.info
 
     def shown(self, value: Any) -> Any:
         """A value of `Settings` as the control holds it; inverse of `read`."""
         if value is None and self.none_at is not None:
             return self.none_at
+        if self.name == "tiers":
+            return "".join(value)
         return "" if self.kind == "choice" and value is None else value
 
     def read(self, value: Any) -> Any:
@@ -68,6 +83,8 @@ class Option:
                 raise SettingsError(
                     f"{self.name} is {reprlib.repr(value)}; choose one of {', '.join(filter(None, known))}"
                 )
+            if self.name == "tiers":
+                return VIA_SD_TIERS if value else ()
             return value or None
         if self.kind == "switch":
             if not isinstance(value, bool):
@@ -157,6 +174,10 @@ OPTIONS = (
     Option(
         "mask", "layer mask", "searched masks only, or evenly spaced (useless on small models)", "choice",
         choices=(("searched", "auto"), ("even", "even")),
+    ),
+    Option(
+        "tiers", "trees are verified by", "VIA-SD's gates choose a path before the full verifier is asked",
+        "choice", choices=(("the full verifier alone", ""), ("VIA-SD's tiers", "via-sd")), apart=True,
     ),
     Option(
         "beam", "beam", "repair nodes at one depth, at most", "number",

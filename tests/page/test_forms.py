@@ -55,13 +55,24 @@ def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Cat
     }  # fmt: skip
     trees = {
         "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,
-        "suffix": "S1", "branch0": False, "resync": False,
+        "suffix": "S1", "branch0": False, "resync": False, "tiers": "",
     }  # fmt: skip
     values = common | three_tiers | trees
     assert set(values) == set(BY_NAME)
     for method, used in (("via-sd", common | three_tiers), ("cure", common | trees)):
         settings = catalog.settings("tiny", method, values)
-        assert {name: getattr(settings, name) for name in used} == used
+        assert {name: getattr(settings, name) for name in used} == {
+            name: () if name == "tiers" else value for name, value in used.items()
+        }
+
+
+def test_trees_go_through_the_tiers_of_via_sd_on_request(catalog: Catalog) -> None:
+    assert catalog.settings("tiny", "cure", form(catalog)).tiers == ()
+    settings = catalog.settings("tiny", "cure", form(catalog, tiers="via-sd", alpha1=0.75))
+    assert (settings.tiers, settings.alpha1) == (("via-sd",), 0.75)
+    assert "only where its trees go through VIA-SD's tiers" in BY_NAME["alpha1"].info_for("cure")
+    with pytest.raises(SettingsError, match="tiers is 'sideways'"):
+        catalog.settings("tiny", "cure", form(catalog, tiers="sideways"))
 
 
 def test_a_margin_scale_of_zero_follows_tau_margin(catalog: Catalog) -> None:

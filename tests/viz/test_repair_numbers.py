@@ -61,7 +61,7 @@ def formula(trace: Trace) -> str:
     def each(*phases: str) -> float:
         return mean(sum(row.phase_us.get(phase, 0) for phase in phases) / 1000 for row in trace.cycles)
 
-    drafting, verifying = each("draft", "resync"), each("tree", "full", "gate")
+    drafting, verifying = each("draft", "resync"), each("slim", "tree", "full", "gate")
     rate = 1000 * (kept + 1) / (drafting + verifying)
     alone = 1000 * (kept - extra + 1) / (drafting + verifying - paid_ms(trace) / len(trace.cycles))
     return (

@@ -1,6 +1,6 @@
 // Do the repairs pay? Extra tokens against extra time, and the rate that CURE maximises
 // (arXiv 2608.00531, eq. 1): (E[a] + 1) / (C_d + C_v), E[a] = kept drafts a cycle, from the measured phases:
-//   C_d = draft + resync, C_v = tree + full + gate, means over the cycles.
+//   C_d = draft + resync, C_v = slim + tree + full + gate, means over the cycles.
 // Extra time is an estimate: repaired cycles times the difference of two medians, that of a cycle with a repair
 // and that of a cycle without one.
 
@@ -9,7 +9,7 @@ import { number, ratio } from "./dom.js";
 import { repairedCycles } from "./tree_data.js";
 
 const DRAFTING = ["draft", "resync"];
-const VERIFYING = ["tree", "full", "gate"];
+const VERIFYING = ["slim", "tree", "full", "gate"];
 
 // Time of a cycle without the prompt's prefill, microseconds.
 function spentOn(row) {
@@ -80,7 +80,7 @@ function formulaWords({accepted, extra, cycles, paid, drafting, verifying}) {
 
 // What one tree cost: rows, phases, and the difference from a cycle without a repair.
 export function costSentence(store, cycle, {nodes, length0}) {
-  const phases = ["draft", "tree", "resync"].filter((phase) => cycle.phase_us[phase] > 0).map((phase) => `${phase} ${ms(cycle.phase_us[phase])}`);
+  const phases = ["draft", "slim", "tree", "resync"].filter((phase) => cycle.phase_us[phase] > 0).map((phase) => `${phase} ${ms(cycle.phase_us[phase])}`);
   const {plain} = medianTimes(store);
   const more = plain === null ? 0 : spentOn(cycle) - plain;
   const compared = plain === null ? [] : [`${ms(Math.abs(more))} ${more < 0 ? "less" : "more"} than the median cycle without a repair`];

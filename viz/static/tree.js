@@ -14,7 +14,7 @@ import { billSentences, costSentence, repairBill } from "./repair_pays.js";
 const LIVE_MS = 250;
 const EDGE = 24; // pixels kept between a node that is walked to and the end of its box
 const HINT = "Point at a node, or walk with the arrow keys; Enter or a click goes to its token.";
-const RATE_HINT = "The rate that CURE maximises (arXiv 2608.00531, eq. 1). E[a]: kept drafts a cycle; C_d: draft and resync; C_v: tree, full and gate; means over the cycles shown. "
+const RATE_HINT = "The rate that CURE maximises (arXiv 2608.00531, eq. 1). E[a]: kept drafts a cycle; C_d: draft and resync; C_v: slim, tree, full and gate; means over the cycles shown. "
   + "Branch 0 alone: without the extra tokens and the extra time.";
 
 export class TreePanel {
