@@ -65,7 +65,7 @@ class Option:
         if not self.used_by(method):
             return f"not used by {method}"
         idle = method == "cure" and self.name in TIER_OPTIONS
-        return f"{self.info}; with cure only where its trees go through VIA-SD's tiers" if idle else self.info
+        return f"{self.info}; cure: only with VIA-SD's tiers" if idle else self.info
 
     def shown(self, value: Any) -> Any:
         """A value of `Settings` as the control holds it; inverse of `read`."""
@@ -117,18 +117,6 @@ def _words(*values: str) -> tuple[tuple[str, str], ...]:
 
 OPTIONS = (
     Option(
-        "alpha1", "alpha1", "lower bound for keeping a draft on the slim verifier's word (region A)", "slider"
-    ),
-    Option("alpha2", "alpha2", "below it the full verifier decides (region C)", "slider"),
-    Option(
-        "gamma", "gamma", "drafted tokens a cycle, at most", "slider", low=1, high=16, step=1, whole=True
-    ),
-    Option(
-        "skip_ratio", "skip ratio", "share of layers the slim verifier skips; nearest stored mask", "slider",
-        high=0.6,
-    ),
-    Option("temperature", "temperature", "0 is greedy", "slider", high=2, step=0.05),
-    Option(
         "tau_margin", "tau margin", "nats; a drafted position with a smaller top-2 margin is uncertain",
         "slider", high=5, step=0.05, apart=True,
     ),
@@ -148,6 +136,18 @@ OPTIONS = (
         "max_positions", "positions", "repaired in one block, at most", "slider",
         low=1, high=16, step=1, whole=True, apart=True,
     ),
+    Option(
+        "alpha1", "alpha1", "lower bound for keeping a draft on the slim verifier's word (region A)", "slider"
+    ),
+    Option("alpha2", "alpha2", "below it the full verifier decides (region C)", "slider"),
+    Option(
+        "gamma", "gamma", "drafted tokens a cycle, at most", "slider", low=1, high=16, step=1, whole=True
+    ),
+    Option(
+        "skip_ratio", "skip ratio", "share of layers the slim verifier skips; nearest stored mask", "slider",
+        high=0.6,
+    ),
+    Option("temperature", "temperature", "0 is greedy", "slider", high=2, step=0.05),
     Option("max_new_tokens", "max new tokens", "", "number", low=1, high=1_000_000, whole=True),
     Option("seed", "seed", "", "number", high=2**31 - 1, whole=True),
     Option("gate", "gate convention", "how the alphas become thresholds", "choice", choices=_words(*GATES)),

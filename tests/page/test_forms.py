@@ -70,7 +70,7 @@ def test_trees_go_through_the_tiers_of_via_sd_on_request(catalog: Catalog) -> No
     assert catalog.settings("tiny", "cure", form(catalog)).tiers == ()
     settings = catalog.settings("tiny", "cure", form(catalog, tiers="via-sd", alpha1=0.75))
     assert (settings.tiers, settings.alpha1) == (("via-sd",), 0.75)
-    assert "only where its trees go through VIA-SD's tiers" in BY_NAME["alpha1"].info_for("cure")
+    assert "cure: only with VIA-SD's tiers" in BY_NAME["alpha1"].info_for("cure")
     with pytest.raises(SettingsError, match="tiers is 'sideways'"):
         catalog.settings("tiny", "cure", form(catalog, tiers="sideways"))
 
