@@ -13,8 +13,10 @@ from viasd_core.settings import (
     COMMON_OPTIONS,
     METHOD_OPTIONS,
     METHODS,
+    TIER_OPTIONS,
     Settings,
     gate_thresholds,
+    refuse_idle,
     refuse_unused,
 )
 
@@ -38,7 +40,7 @@ def test_the_three_readings_of_the_papers_thresholds(convention: str, expected: 
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"method": "magic"}, "choose one of ar, sd, lossy-sd, via-sd"),
+        ({"method": "magic"}, "choose one of ar, sd, lossy-sd, via-sd, block, cure, eagle2"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0; give a whole number from 1"),
         ({"max_new_tokens": 2.5}, "max_new_tokens is 2.5; give a whole number"),
         ({"gamma": 0}, "gamma is 0; give a whole number from 1 to 64"),
@@ -64,6 +66,15 @@ def test_the_three_readings_of_the_papers_thresholds(convention: str, expected: 
         ({"after_escalation": "stop"}, "after_escalation is 'stop'"),
         ({"bonus": "always"}, "bonus is 'always'"),
         ({"method": "sd", "bonus": "slim"}, "bonus is 'slim'; choose one of none, q-if-called"),
+        ({"tau_margin": -0.1}, "tau_margin is -0.1; give a number from 0"),
+        ({"margin_scale": 0.0}, "margin_scale is 0.0; give a number from above 0"),
+        ({"v_max": 0}, "v_max is 0; give a whole number from 1 to 256"),
+        ({"b_max": 0}, "b_max is 0"),
+        ({"beam": 2.5}, "beam is 2.5"),
+        ({"max_positions": True}, "max_positions is True"),
+        ({"suffix": "S3"}, "suffix is 'S3'; choose one of S1, S2, S4"),
+        ({"method": "cure", "tiers": ("0.4",)}, "tiers is ('0.4',); method cure takes via-sd, or none"),
+        ({"method": "cure", "tiers": ("via-sd",), "branch0": False}, "an ablation of plain CURE"),
         ({"debt_cap": -1}, "debt_cap is -1"),
         ({"stop": ("",)}, "a stop string is empty"),
         ({"alpha": 0.3, "beta": 0.5}, "beta 0.5 is too small; the lossy rule needs beta >= 1 - alpha = 0.7"),
@@ -88,6 +99,22 @@ def test_a_bad_value_is_refused_in_one_sentence_that_names_it(changes: dict[str,
 def test_values_on_the_border_are_allowed(changes: dict[str, Any]) -> None:
     settings = Settings(**changes)
     assert {name: getattr(settings, name) for name in changes} == changes
+
+
+def test_the_defaults_of_cure_are_fast_margin100() -> None:
+    settings = Settings(method="cure")
+    assert (settings.tau_margin, settings.margin_scale, settings.b_max, settings.beam) == (1.0, None, 5, 5)
+    assert (settings.v_max, settings.max_positions, settings.suffix) == (90, 1, "S2")
+    assert settings.branch0 and settings.resync and not settings.tiers
+
+
+def test_options_of_the_tiers_are_idle_without_them() -> None:
+    with pytest.raises(SettingsError, match="--alpha1 has no effect without --tiers via-sd"):
+        refuse_idle(Settings(method="cure", alpha1=0.4), {"alpha1"})
+    refuse_idle(Settings(method="cure", alpha1=0.4, tiers=("via-sd",)), {"alpha1", "tiers"})
+    refuse_idle(Settings(method="cure", v_max=20), {"v_max"})
+    with pytest.raises(SettingsError, match="--no-branch0 is not used by method 'block'"):
+        refuse_unused("block", {"branch0"})
 
 
 def test_settings_cannot_be_changed_in_place() -> None:
@@ -118,7 +145,11 @@ def test_the_debt_cap_follows_gamma_unless_strict_or_given() -> None:
 
 def test_a_run_records_the_common_options_and_its_methods_own() -> None:
     for method in METHODS:
-        assert set(Settings(method=method).as_dict()) == COMMON_OPTIONS | METHOD_OPTIONS[method] | {"method"}
+        own = METHOD_OPTIONS[method] - (TIER_OPTIONS if method == "cure" else set())
+        assert set(Settings(method=method).as_dict()) == COMMON_OPTIONS | own | {"method"}
+    through_tiers = Settings(method="cure", tiers=("via-sd",)).as_dict()
+    assert set(through_tiers) == COMMON_OPTIONS | METHOD_OPTIONS["cure"] | {"method"}
+    assert through_tiers["tiers"] == ["via-sd"]
     recorded = Settings(stop=("a",)).as_dict()
     assert (recorded["stop"], recorded["bonus"], recorded["debt_cap"]) == (["a"], "none", 20)
 

@@ -12,7 +12,7 @@ import torch
 
 from .commit import Commit, Committer
 from .dimr.masks import LayerMask, follows_ratio
-from .drafters.base import BlockParallel, Drafter
+from .drafters.base import BlockParallel, Drafter, TreeDrafter
 from .emit import Emitter
 from .errors import MaskError, PairError, PromptError
 from .live import KNOB_NAMES, LiveSettings
@@ -22,7 +22,7 @@ from .methods.outcome import Outcome
 from .pair import ModelPair
 from .parts import Parts, parts_of
 from .probs import Noise
-from .settings import BLOCK_METHODS, Settings
+from .settings import BLOCK_METHODS, TREE_METHODS, Settings
 from .stop import StopRules
 from .text import OutputText
 from .timing import PhaseClock
@@ -75,8 +75,8 @@ class Loop:
         )
         drafter = None
         if parts.drafter is not None and settings.method != "ar":
-            drafter = parts.drafter(verifier, limit)
-        check_blocks(settings, drafter)
+            drafter = parts.drafter(verifier, limit + settings.tree_room)
+        check_drafts(settings, drafter)
         self.run = Run(
             settings=settings,
             tokens=tokens,
@@ -209,7 +209,7 @@ class Loop:
             full_forwards=outcome.full_forwards,
             settle_forwards=outcome.settle_forwards,
             tau_margin=knobs.tau_margin if repairs else None,
-            v_max=knobs.v_max if repairs else None,
+            v_max=knobs.v_max if self.settings.method in TREE_METHODS else None,
             tree_nodes=len(outcome.tree.tree.nodes) if outcome.tree else 0,
             kv_len=len(run.tokens),
             n_q=verifier.n_q,
@@ -230,8 +230,13 @@ def choose_mask(parts: Parts, settings: Settings) -> LayerMask | None:
     return parts.masks.choose(settings.mask, settings.skip_ratio)
 
 
-def check_blocks(settings: Settings, drafter: Drafter | None) -> None:
-    """Refuse a drafter that a block method cannot use. Raises PairError."""
+def check_drafts(settings: Settings, drafter: Drafter | None) -> None:
+    """Refuse a drafter that the method cannot use. Raises PairError."""
+    if settings.method == "eagle2" and not isinstance(drafter, TreeDrafter):
+        raise PairError(
+            f"method 'eagle2' needs a drafter that grows trees (EAGLE-3 format); "
+            f"{drafter.name if drafter else 'none'} does not: choose one with --drafter"
+        )
     if settings.method not in BLOCK_METHODS:
         return
     if not isinstance(drafter, BlockParallel):

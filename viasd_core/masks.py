@@ -67,10 +67,17 @@ def chain_pass(
 
 
 def tree_pass(
-    committed: int, parents: Sequence[int], device: torch.device, *, bucketed: bool = False, capacity: int = 0
+    committed: int,
+    parents: Sequence[int],
+    device: torch.device,
+    *,
+    bucketed: bool = False,
+    capacity: int = 0,
+    written: int = 0,
 ) -> Pass:
     """Tree nodes after `committed` rows: node i in slot committed+i+1, at position committed+depth, seeing
-    every committed row, its ancestors and itself.
+    every committed row, its ancestors and itself. The first `written` nodes are in their slots already and
+    are not run again (unbucketed passes only): a tree that grows level by level.
     """
     tree.check(parents)
     positions = to_device(tree.depths(parents), device) + committed
@@ -80,8 +87,10 @@ def tree_pass(
     rows = len(parents)
     keys = torch.cat([torch.arange(committed, device=device), positions])
     visible = torch.cat([torch.ones(rows, committed, dtype=torch.bool, device=device), nodes], dim=1)
-    slots = torch.arange(committed, committed + rows, device=device) + 1
-    return Pass(slots, positions, keys, visible, committed, committed + rows, True)
+    slots = torch.arange(committed + written, committed + rows, device=device) + 1
+    return Pass(
+        slots, positions[written:], keys, visible[written:], committed + written, committed + rows, True
+    )
 
 
 def bucket(count: int, sizes: Sequence[int]) -> int:

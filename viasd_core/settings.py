@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import SettingsError
 
-METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure")
+METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure", "eagle2")
 GATES = ("direct", "literal", "swapped")
 RULES = ("lossless", "lossy", "pi", "greedy")
 BONUSES = ("none", "q-if-called", "slim")
@@ -40,6 +40,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
         }
     ),
     "block": frozenset(),
+    "eagle2": frozenset({"gamma", "v_max", "beam"}),
     "cure": frozenset(
         {
             "tau_margin", "margin_scale", "v_max", "b_max", "beam", "max_positions", "suffix", "branch0",
@@ -47,6 +48,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
         }
     ),
 }  # fmt: skip
+TREE_METHODS = ("cure", "eagle2")
 BLOCK_METHODS = ("block", "cure")  # draft a whole block at once, as long as their drafter makes them
 
 
@@ -91,7 +93,7 @@ class Settings:
     margin_scale: float | None = None  # nats over which the number of repairs falls to 1; None = tau_margin
     v_max: int = 90  # nodes of a tree, the anchor not counted; branch 0 is kept whole whatever it says
     b_max: int = 5  # repairs tried at one position, at most
-    beam: int = 5  # repair nodes at one depth, at most
+    beam: int = 5  # repair nodes at one depth, at most; EAGLE-2: nodes expanded at one depth, and of each
     max_positions: int = 1  # positions repaired in one block, at most
     suffix: str = "S2"  # behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction
     branch0: bool = True  # False: verify the repaired paths alone (ablation)
@@ -158,6 +160,11 @@ class Settings:
             not self.tiers or (self.branch0 and self.resync),
             "leaving out branch 0 or the resynchronisation is an ablation of plain CURE; drop tiers for it",
         )
+        if self.method == "eagle2":
+            _require(
+                self.gamma * self.beam <= MAX_TREE,
+                f"gamma {self.gamma} times beam {self.beam} expands more than {MAX_TREE} nodes; lower one",
+            )
         if self.strict:
             _require(
                 self.temperature == 0,
@@ -206,7 +213,7 @@ class Settings:
     @property
     def tree_room(self) -> int:
         """KV slots a run needs beside its text, for tree nodes that are not part of it."""
-        return MAX_TREE if self.method == "cure" else 0
+        return MAX_TREE if self.method in TREE_METHODS else 0
 
     @property
     def bonus_kind(self) -> str:

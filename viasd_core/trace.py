@@ -70,7 +70,7 @@ DEFINITIONS = {
     "audit.agree": "share of audited slim-decided tokens that equal the full verifier's argmax",
     "audit.mean_log_q": "mean raw log q(token), nats, over audited slim-decided tokens",
     "audit.mean_kl": "mean KL(q || q'), nats, over audited slim-decided tokens",
-    "repair.ufps": "tree nodes chosen as uncertain positions (top-1 minus top-2 below tau_margin)",
+    "repair.ufps": "branch-0 nodes whose margin (top-1 minus top-2, nats) is below tau_margin",
     "repair.tried": "cycles whose tree holds a repair branch",
     "repair.won": "cycles where the best path keeps more drafted tokens than branch 0",
     "repair.extra_tokens": "drafted tokens kept on the best path beyond those of branch 0, summed",

@@ -10,7 +10,7 @@ from .settings import gate_thresholds
 from .trace import CycleRow, TokenRow, Trace
 
 EXACT = 1e-12  # thresholds are copied or subtracted from 1 once
-_TWO_TIER = ("sd", "lossy-sd", "block", "cure")  # cure: without tiers
+_TWO_TIER = ("sd", "lossy-sd", "block", "cure", "eagle2")  # cure: without tiers
 
 
 def regions_match_counts(trace: Trace) -> Iterator[str]:

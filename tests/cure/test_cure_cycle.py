@@ -77,7 +77,7 @@ def test_no_uncertain_position_means_the_plain_block_method() -> None:
         assert {row.branch for row in bare.tree} == {0}
         assert [cycle.committed for cycle in bare.cycles] == [cycle.committed for cycle in block.cycles]
         assert bare.token_ids == block.token_ids
-        assert {cycle.draft_forwards for cycle in bare.cycles if cycle.drafted} == {SLOTS - 1}
+        assert [cycle.draft_forwards for cycle in bare.cycles] == [cycle.drafted for cycle in bare.cycles]
 
 
 def test_trees_keep_their_bounds_and_repair_the_most_uncertain_position() -> None:
@@ -117,18 +117,21 @@ def test_a_gain_needs_branch_0_to_fail_first_where_it_was_repaired() -> None:
 
 
 def test_a_repaired_token_says_so_and_what_it_replaced_stands_beside_it() -> None:
-    trace = trace_of(3, tau_margin=2.0)
-    won = [cycle for cycle, nodes in trees(trace).items() if kept(nodes) > kept_on_branch_0(nodes)]
-    assert won
-    for cycle in won:
-        rows = [row for row in trace.tokens if row.cycle == cycle]
-        repairs = [row for row in rows if row.branch]
-        assert {row.source for row in repairs} == {"repair"}
-        beside = [row for row in rows if row.branch == 0 and row.source == "draft" and not row.emitted]
-        assert {row.verdict for row in beside} == {"discarded"}
-        assert beside[0].slot == repairs[0].slot and beside[0].is_ufp
-        assert repairs[0].token_id in [token for token, _ in beside[0].alt]
-    assert trace.summary()["repair"]["won"] == len(won)
+    wins = 0
+    for seed in range(8):
+        trace = trace_of(seed, tau_margin=2.0)
+        won = [cycle for cycle, nodes in trees(trace).items() if kept(nodes) > kept_on_branch_0(nodes)]
+        assert trace.summary()["repair"]["won"] == len(won)
+        wins += len(won)
+        for cycle in won:
+            rows = [row for row in trace.tokens if row.cycle == cycle]
+            repairs = [row for row in rows if row.branch]
+            assert {row.source for row in repairs} == {"repair"}
+            beside = [row for row in rows if row.source == "draft" and row.slot >= repairs[0].slot]
+            assert {row.verdict for row in beside} == {"discarded"}
+            assert beside[0].slot == repairs[0].slot and beside[0].is_ufp
+            assert repairs[0].token_id in [token for token, _ in beside[0].alt]
+    assert wins > 5
 
 
 def test_without_branch_0_a_block_that_is_sure_of_itself_is_verified_all_the_same() -> None:

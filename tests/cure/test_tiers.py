@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
-from cure.cure_toys import table_parts, trees
+from cure.cure_toys import table_parts
 from drafters.runs import block_drafter, parts_with, state_follows_from_the_text, texts_agree
-from laws.chi_square import transition_p_value
+from laws.chi_square import statistic, survival
 from laws.test_caches import caches_follow_from_the_text
 from laws.test_output_laws import chain, via_sd_law
-from scripted import Table, TableRunner, greedy_text, near, random_table, run, sampled
+from scripted import Table, TableRunner, greedy_text, near, random_table, run
 from viasd_core.cure.growth import Step, grow
 from viasd_core.decode import Loop
 from viasd_core.live import LiveSettings
@@ -82,12 +82,9 @@ def test_traces_are_sound_and_q_runs_only_when_it_is_needed(changes: dict[str, A
 
 
 def test_repaired_branches_are_won_by_either_tier() -> None:
-    tiers = set()
-    for seed in range(12):
-        for row in trace_of(seed).tokens:
-            if row.branch and row.emitted:
-                tiers.add(row.verdict)
-    assert tiers == {"accepted_slim", "accepted_full"}
+    for changes, verdict in (({}, "accepted_slim"), ({"core_thresholds": ALWAYS_C}, "accepted_full")):
+        rows = [row for seed in range(4) for row in trace_of(seed, **changes).tokens]
+        assert verdict in {row.verdict for row in rows if row.branch and row.emitted}
 
 
 def test_greedy_paths_follow_the_child_with_the_largest_ratio() -> None:
@@ -112,28 +109,46 @@ def test_in_region_c_a_sibling_that_q_says_is_entered_and_gated_on() -> None:
     assert (found.path, found.end) == ((0, 1), "leaf")
 
 
-@pytest.mark.parametrize("thresholds", [(0.6, 0.35), (0.5, 0.7), ALWAYS_C], ids=str)
-@pytest.mark.parametrize("suffix", ["S1", "S2"])
+def draws_inside_blocks(trace: Trace, prompt: list[int]) -> list[tuple[list[int], int]]:
+    """(text, token) of every output token that a gate decided; bonus and last token are q's own draws."""
+    text = prompt + trace.token_ids
+    return [
+        (text[: len(prompt) + place], row.token_id)
+        for place, row in enumerate(trace.emitted)
+        if row.verdict not in ("bonus", "target")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "suffix"), [((0.6, 0.35), "S2"), ((0.5, 0.7), "S2"), (ALWAYS_C, "S1")]
+)
 def test_sampled_text_has_the_one_step_law_of_via_sd_at_every_node(
     suffix: str, thresholds: tuple[float, float]
 ) -> None:
-    """V3 for trees, on branch 0 and on repairs; thresholds above 1 give q's own law."""
+    """V3 for trees, on branch 0 and on repairs; thresholds above 1 give q's own law, also behind a suffix
+    that was drawn for another text.
+    """
     q, slim, drafter = chain(5, 31)
-    settings = Settings(
-        **{**VIA, "suffix": suffix}, core_thresholds=thresholds, temperature=1.0, debt_cap=0, seed=3
-    )
-    parts = table_parts(TableRunner(q, slim), drafter, longest=4)
-    outputs = sampled(parts, settings, count=6_000)
-
-    def law(text: Any) -> Any:
-        p, s, full = drafter.probs(text), slim.probs(text), q.probs(text)
-        return via_sd_law(p, s, full, s, *thresholds)
-
-    # A block's bonus is q's own and follows q's law, so only rows that draw inside a block are compared where
-    # the two differ: with thresholds above 1 they do not.
-    if thresholds == ALWAYS_C:
-        assert transition_p_value(outputs, [0], q.row, law) > 1e-3
-        assert transition_p_value(outputs, [0], q.row, drafter.probs) < 1e-3
+    laws: dict[int, np.ndarray] = {}
+    counts: dict[int, np.ndarray] = {}
+    repaired = 0
+    for seed in range(4):
+        settings = Settings(
+            **VIA | {"suffix": suffix, "core_thresholds": thresholds, "temperature": 1.0, "debt_cap": 0},
+            max_new_tokens=700,
+            seed=seed,
+        )
+        trace = run(table_parts(TableRunner(q, slim), drafter, longest=5), [0], settings)
+        repaired += sum(row.branch > 0 and row.emitted for row in trace.tokens)
+        for text, token in draws_inside_blocks(trace, [0]):
+            p, s, full = drafter.probs(text), slim.probs(text), q.probs(text)
+            laws[q.row(text)] = via_sd_law(p, s, full, s, *thresholds)
+            counts.setdefault(q.row(text), np.zeros(5))[token] += 1
+    parts = [statistic(counts[row], laws[row]) for row in laws]
+    assert survival(sum(part[0] for part in parts), sum(part[1] for part in parts)) > 1e-3
+    other = [statistic(counts[row], drafter.probs([row - 1])) for row in laws]
+    assert survival(sum(part[0] for part in other), sum(part[1] for part in other)) < 1e-3
+    assert repaired > 20
 
 
 @pytest.mark.parametrize("options", [{}, {"strict": True}, {"temperature": 1.0}], ids=str)
@@ -181,9 +196,3 @@ def test_strict_text_is_plain_decodings_with_real_networks(slim_kv: str, tmp_pat
     options = {**VIA, "mask": MASKED, "slim_kv": slim_kv}
     assert texts_agree(pair, trained, [2, 6, 1], strict=True, **options) > 0
     assert texts_agree(pair, trained, [2, 6, 1], core_thresholds=ALWAYS_C, **options) > 0
-
-
-def test_trees_go_to_q_prime_whole() -> None:
-    for cycle, nodes in trees(trace_of(3)).items():
-        assert all(row.verified for row in nodes), cycle
-    assert torch.is_grad_enabled()

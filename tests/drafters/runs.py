@@ -99,7 +99,12 @@ def law_of(pair: ModelPair, prompt: list[int], length: int, temperature: float) 
 
 
 def sampled_p_values(
-    pair: ModelPair, trained: Trained, prompt: list[int], runs: int, temperature: float = 1.0
+    pair: ModelPair,
+    trained: Trained,
+    prompt: list[int],
+    runs: int,
+    temperature: float = 1.0,
+    **method: Any,
 ) -> tuple[float, float]:
     """Chance that the first two tokens of many speculative runs follow the verifier's law, and that they
     follow the verifier's law at another temperature (which a test with enough power refuses).
@@ -108,9 +113,8 @@ def sampled_p_values(
     law = law_of(pair, prompt, 2, temperature)
     counts = np.zeros(law.shape)
     # Without a bonus both tokens are drafted at once.
-    options = Settings(
-        method="sd", gamma=3, max_new_tokens=2, temperature=temperature, bonus="none", trace=False
-    )
+    method = method or {"method": "sd", "gamma": 3, "bonus": "none"}
+    options = Settings(max_new_tokens=2, temperature=temperature, trace=False, **method)
     for seed in range(runs):
         settings = options.with_(seed=seed)
         loop = Loop(parts, prompt, settings, LiveSettings(settings))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DataError
-from ..pair import ModelPair, load_pair, with_drafter
+from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter
 from ..presets import load_preset, parse_drafter
 from ..recording import describe, encode_prompt
 from ..settings import METHOD_OPTIONS, Settings, check_drafter
@@ -52,6 +52,7 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     )
     for method in request.methods:
         check_drafter(method, pair.drafter.kind)
+        refuse_drafter(method, pair)
     lanes = engine_lanes(pair, settings)
     for drafter in request.more_drafters:
         lanes += drafted_lanes(drafter, pair, settings)
@@ -155,6 +156,7 @@ def engine_lane(runner: EngineRunner, **more: Any) -> Lane:
 
 
 def drafts(method: str) -> bool:
+    """Whether the method's drafts have a length that can be chosen."""
     return "gamma" in METHOD_OPTIONS[method]
 
 
@@ -165,7 +167,7 @@ def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) 
     return [
         engine_lane(EngineRunner(f"{method}, {name}", other, chosen), drafter=name)
         for method, chosen in settings.items()
-        if drafts(method)
+        if method != BASE and takes_drafter(method, other)
     ]
 
 

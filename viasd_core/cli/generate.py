@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         _check_target(args.trace)
 
-    from ..pair import load_pair
+    from ..pair import load_pair, refuse_drafter
     from ..recording import encode_prompt, record
     from ..self_check import self_check
 
@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
     )
     check_drafter(settings.method, pair.drafter.kind)
+    refuse_drafter(settings.method, pair)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
     trace, status = Trace(), 0
     if settings.method != "ar" and (check := self_check(pair)) is not None:

@@ -20,6 +20,7 @@ METHOD_TEXT = {
     "lossy-sd": "speculative decoding with relaxed acceptance (alpha, beta)",
     "block": "a block drafter's single path, verified in one forward (CURE's Parallel)",
     "cure": "the block with repaired branches where it is unsure, verified as one tree",
+    "eagle2": "EAGLE-2's dynamic trees over an EAGLE-3 drafter",
     "via-sd": "three tiers: the slim verifier judges every draft, the full verifier only what it defers",
 }
 DRAFTER_TEXT = {

@@ -66,6 +66,27 @@ class Redrawn:
     forwards: int
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """One token of a drafter's own tree; `value` is the log-probability of the path down to it, nats."""
+
+    token: int
+    parent: int  # index among the candidates, -1: a child of the text's last token
+    logp: float
+    value: float
+
+
+@runtime_checkable
+class TreeDrafter(Drafter, Protocol):
+    """A drafter that grows a tree by itself."""
+
+    def draft_tree(self, depth: int, width: int) -> tuple[list[Candidate], int]:
+        """Candidates of at most `depth` levels, parents first, and the forwards they cost. At each level the
+        `width` most valuable nodes are expanded, each by its `width` likeliest tokens.
+        """
+        ...
+
+
 @runtime_checkable
 class BlockParallel(Drafter, Protocol):
     """A drafter that proposes a whole block in one pass and can draw what follows a changed token anew."""

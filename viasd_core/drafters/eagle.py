@@ -20,14 +20,14 @@ from torch.nn import functional
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import PairError, SourceError
-from ..masks import chain_pass
-from ..probs import Noise, Sampling, draw, logits_to_probs
+from ..masks import chain_pass, tree_pass
+from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
 from ..slots import SlotCache
 from ..thin import suits, thin_view
 from ..tiers import PREFILL_CHUNK
-from ..transfer import to_device
+from ..transfer import to_device, to_host
 from ..verifier import Verifier
-from .base import Draft, Drafter
+from .base import Candidate, Draft, Drafter
 from .borrowed import from_offsets, spread
 from .checkpoints import Checkpoint, Target, Trained, check_equal
 from .eagle_network import EagleNetwork, WideLayer, network_config
@@ -123,7 +123,56 @@ class FeatureDrafter:
 
 
 class EagleDrafter(FeatureDrafter):
-    """A chain: the first token costs one forward over the pending rows, each further one a row more."""
+    """A chain, or EAGLE-2's tree: the first level costs one forward over the pending rows, each further one a
+    row more, of a tree `width` rows.
+    """
+
+    def draft_tree(self, depth: int, width: int) -> tuple[list[Candidate], int]:
+        """EAGLE-2 (arXiv 2406.16858): a node's value is the product of draft probabilities down to it."""
+        length = len(self._context) - 1
+        if length < 1:
+            return [], 0
+        start = self._pending()
+        embeds, hidden = self._inputs(start, length)
+        plan = chain_pass(start, length - start, embeds.device)
+        out = self._reader.network(embeds, hidden, plan, self._slots)
+        found = self._children(out, width, [(-1, 0.0)])
+        frontier = list(range(len(found)))
+        run: list[int] = []  # candidates that have a row, in its order
+        parents: list[int] = []  # of those rows
+        level = out.expand(len(frontier), -1)
+        for _ in range(1, depth):
+            places = {candidate: row for row, candidate in enumerate(run)}
+            parents += [places.get(found[candidate].parent, -1) for candidate in frontier]
+            plan = tree_pass(length, parents, out.device, written=len(run))
+            tokens = to_device([found[candidate].token for candidate in frontier], out.device)
+            outs = self._reader.network(self._reader.embed(tokens), level, plan, self._slots, len(frontier))
+            run += frontier
+            first = len(found)
+            found += self._children(
+                outs, width, [(candidate, found[candidate].value) for candidate in frontier]
+            )
+            ranked = sorted(range(first, len(found)), key=lambda index: (-found[index].value, index))
+            frontier = ranked[:width]
+            rows = {candidate: row for row, candidate in enumerate(run[-len(outs) :])}
+            level = outs[to_device([rows[found[candidate].parent] for candidate in frontier], outs.device)]
+        self._written()
+        return found, depth
+
+    def _children(self, hidden: Tensor, width: int, parents: Sequence[tuple[int, float]]) -> list[Candidate]:
+        """The `width` likeliest tokens behind each of `parents` (candidate, value); `hidden` [n, H] are their
+        outputs.
+        """
+        logp, tokens = raw_log_probs(self._reader.logits(hidden)).topk(
+            min(width, self._reader.vocab_size), dim=-1
+        )
+        host = to_host(tokens=tokens, logp=logp)
+        each = tokens.shape[1]
+        return [
+            Candidate(int(token), *parents[index // each][:1], one, parents[index // each][1] + one)
+            for index, (token, one) in enumerate(zip(host["tokens"], host["logp"], strict=True))
+            if one > -torch.inf
+        ]
 
     def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
         length = len(self._context) - 1

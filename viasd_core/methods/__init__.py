@@ -7,6 +7,7 @@ from .autoregressive import Autoregressive
 from .base import Method
 from .cure import Cure
 from .cure_tiers import CureTiers
+from .eagle2 import Eagle2
 from .rules import Lossless, Lossy
 from .speculative import Speculative
 from .via_sd import ViaSd
@@ -20,6 +21,8 @@ def make_method(settings: Settings) -> Method:
         return Speculative(Lossless())
     if settings.method == "lossy-sd":
         return Speculative(Lossy(settings.alpha, settings.beta))
+    if settings.method == "eagle2":
+        return Eagle2()
     if settings.tiers:
         return CureTiers()
     if settings.method in BLOCK_METHODS:

@@ -70,17 +70,22 @@ def draft_block(run: Run, *, bonus_possible: bool, sampling: Sampling | None = N
     """Draft at most gamma tokens (or one block), none past the limit or the drafter's context, by the run's
     sampling unless told otherwise. None: nothing was drafted.
     """
-    if run.drafter is None:
-        return None
-    room = run.limit - len(run.tokens) - (1 if bonus_possible else 0)
-    drafter_room = run.drafter.n_ctx - len(run.tokens) + 1
-    run.drafter_out_of_context = drafter_room < 1
-    count = min(run.longest_draft, room, drafter_room)
-    if count < 1:
+    count = draft_room(run, bonus_possible=bonus_possible)
+    if run.drafter is None or count < 1:
         return None
     with run.clock.phase("draft"):
         draft = run.drafter.draft(count, sampling or run.sampling, run.noise)
     return draft if draft.length else None
+
+
+def draft_room(run: Run, *, bonus_possible: bool) -> int:
+    """Most tokens a draft may have now; below 1: nothing can be drafted."""
+    if run.drafter is None:
+        return 0
+    room = run.limit - len(run.tokens) - (1 if bonus_possible else 0)
+    drafter_room = run.drafter.n_ctx - len(run.tokens) + 1
+    run.drafter_out_of_context = drafter_room < 1
+    return min(run.longest_draft, room, drafter_room)
 
 
 def full_alone(run: Run, reason: str) -> Outcome:

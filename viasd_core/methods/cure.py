@@ -9,36 +9,21 @@ drafter reads next are those of that path. Section 3 of the paper, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..cure.growth import DraftTree, Step, grow, until_end
 from ..cure.margins import plan_repairs
-from ..cure.walk import walk
 from ..drafters.base import BlockParallel, Draft, Redrawn
-from ..probs import Sampling, draw, logits_to_probs, raw_log_probs
-from ..transfer import to_device, to_host
+from ..probs import Sampling, raw_log_probs
+from ..transfer import to_host
 from .base import Run, draft_block, draft_facts, drafted_tokens, full_alone
-from .judge import judged, row_facts
-from .outcome import Drafted, NewToken, Outcome, Verified
+from .outcome import Outcome
+from .tree_verify import Host, Planted, verify
 
 GREEDY = Sampling()
-Host = dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A drafted block and the tree that grew from it; `drafted` are the tokens of branch 0.
-
-    `redrawn` holds the suffixes, one lane a branch above 0; None where they reuse the draft or none is.
-    """
-
-    drafted: list[Drafted]
-    tree: DraftTree
-    redrawn: Redrawn | None
-    forwards: int
 
 
 class Cure:
@@ -55,33 +40,9 @@ class Cure:
         draft = draft_block(run, bonus_possible=True, sampling=GREEDY)
         if draft is None:
             return full_alone(run, "nothing was drafted")
-        base = run.verifier.n_q
         with run.clock.phase("draft"):
             planted = plant(run, draft, GREEDY, repairs=self.repairs)
-            tokens = to_device(planted.tree.tokens, draft.tokens.device)
-        parents = planted.tree.parents
-        with run.clock.phase("tree" if self.repairs else "full"):
-            logits = run.verifier.full_tree(run.tokens, tokens, parents)
-        with run.clock.phase("gate"):
-            laws = logits_to_probs(logits[len(run.tokens) - base - 1 :], run.sampling)
-            draws = draw(laws, run.noise.exponentials("target", run.sampling, *laws.shape))
-            walked = walk(tokens, parents, draws)
-            columns = {
-                "path": walked.path,
-                "length": walked.length,
-                "token": draws[walked.stop],
-                "token_p": laws[walked.stop].gather(-1, draws[walked.stop][:, None]),
-            }
-            if run.wants_opinions:
-                said = torch.cat([tokens[walked.path], columns["token"]])
-                rows = torch.cat([walked.rows, walked.stop])
-                columns |= opinions_of(run, planted.tree, tokens, logits, rows, said)
-            seen = to_host(**columns)
-        accepted = tuple(int(node) for node in seen["path"][: int(seen["length"][0])])
-        verified = Verified(planted.tree, accepted, uncertain(planted.tree, run.knobs.tau_margin))
-        with run.clock.phase("resync" if verified.winner else "commit"):
-            run.verifier.keep_full(run.tokens, accepted, features=run.settings.resync)
-        outcome = _outcome(run, planted, verified, seen, base)
+        outcome = verify(run, planted, phase="tree" if self.repairs else "full")
         if not self.repairs:
             outcome.tree = None
         return outcome
@@ -118,7 +79,7 @@ def plant(run: Run, draft: Draft, sampling: Sampling, *, repairs: bool) -> Plant
         ]
     tree = grow(main, paths, beam=settings.beam, budget=knobs.v_max, branch0=settings.branch0)
     forwards = draft.forwards + (redrawn.forwards if redrawn else 0)
-    return Planted(drafted, tree, redrawn, forwards)
+    return Planted(drafted, tree, redrawn, forwards, _uncertain(tree, knobs.tau_margin))
 
 
 def _alternatives(draft: Draft, b_max: int) -> dict[str, Tensor]:
@@ -181,85 +142,9 @@ def _tails(redrawn: Redrawn, known: Sequence[int], length: int) -> list[list[Ste
     ]
 
 
-def opinions_of(
-    run: Run,
-    tree: DraftTree,
-    tokens: Tensor,
-    logits: Tensor,
-    rows: Tensor,
-    said: Tensor,
-    slim_logits: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """q's facts of the debt and of the tokens `said`, and its raw view of every node, for the packed copy.
-
-    `rows` count from the anchor's, 0; `slim_logits` are rows of q' for the debt and then for `said`.
-    """
-    lead = logits.shape[0] - len(tree.nodes)
-    debt = torch.arange(lead - 1, device=logits.device)
-    judging = logits[torch.cat([debt, rows + lead - 1])]
-    judged_tokens = torch.cat([to_device(run.tokens[len(run.tokens) - lead + 1 :], tokens.device), said])
-    processed = None if run.sampling.greedy else logits_to_probs(judging, run.sampling)
-    above = logits[to_device([lead + parent for parent in tree.parents], logits.device)]
-    above = above if above.dtype == torch.float64 else above.float()
-    return {
-        "judged": row_facts(judging, processed, slim_logits).about(judged_tokens),
-        "logp_full": above.gather(-1, tokens[:, None])[:, 0] - above.logsumexp(-1),
-    }
-
-
-def uncertain(tree: DraftTree, tau: float) -> frozenset[int]:
+def _uncertain(tree: DraftTree, tau: float) -> frozenset[int]:
     return frozenset(
         index
         for index, node in enumerate(tree.nodes)
         if node.branch == 0 and node.margin is not None and node.margin < tau
-    )
-
-
-def _outcome(run: Run, planted: Planted, verified: Verified, seen: Host, base: int) -> Outcome:
-    """The kept path as the cycle's draft, and the token q drew behind it."""
-    tree, kept = planted.tree, len(verified.accepted)
-    line = tree.main_line(verified.accepted)
-    main = [index for index, node in enumerate(tree.nodes) if node.branch == 0]
-    outcome = Outcome(
-        drafted=[node_draft(planted, node, seen) for node in line],
-        regions=["C"] * min(kept + 1, len(line)),
-        kept=kept,
-        draft_forwards=planted.forwards,
-        full_forwards=1,
-        tree=verified,
-        passed_over=[node_draft(planted, node, seen) for node in main if node not in line],
-        block=len(planted.drafted),
-    )
-    opinion = None
-    if "judged" in seen:
-        verdicts = judged(base, seen["judged"])
-        opinion = verdicts.opinions[-1]
-        outcome.judged = verdicts.first(len(run.tokens) - base - 1 + kept)
-    rewritten = kept < len(line)
-    if rewritten or tree.nodes[line[-1]].token not in run.eos_ids:
-        verdict, source = ("rewritten_full", "full") if rewritten else ("bonus", "bonus")
-        outcome.new = NewToken(
-            int(seen["token"][0]), verdict, source, p_used=seen["token_p"][0], opinion=opinion
-        )
-    return outcome
-
-
-def node_draft(planted: Planted, index: int, seen: Host) -> Drafted:
-    """A tree node as a drafted token, with all that was noted of it in `seen`, one number a node."""
-    node = planted.tree.nodes[index]
-    known = planted.drafted[node.depth - 1]
-    if node.branch:
-        known = Drafted(node.token, p_used=1.0, logp_draft=node.logp, margin=node.margin, branch=node.branch)
-
-    def noted(name: str) -> float | None:
-        return seen[name][index] if name in seen else None
-
-    return replace(
-        known,
-        node=index,
-        offset=node.depth - 1,
-        logp_full=noted("logp_full"),
-        ratio=noted("ratio"),
-        logp_slim=noted("logp_slim"),
-        p_used=known.p_used if "p_used" not in seen else seen["p_used"][index],
     )

@@ -17,11 +17,12 @@ from ..drafters.base import Draft
 from ..probs import draw, logits_to_probs, raw_log_probs, residual
 from ..transfer import to_device, to_host
 from .base import Run, draft_block, full_alone
-from .cure import Host, Planted, node_draft, opinions_of, plant, uncertain
+from .cure import plant
 from .gates import confidence_ratios
 from .judge import judged
 from .outcome import NewToken, Outcome, Verified
 from .tree_gates import Gated, Gates, Verdicts, follow_gates, gated_child
+from .tree_verify import Host, Planted, node_draft, opinions_of
 from .via_sd import slim_token, thresholds
 
 
@@ -53,7 +54,7 @@ class CureTiers:
         with run.clock.phase("slim"):
             slim_logits = verifier.slim_tree(run.tokens, tokens, tree.parents)[-len(tree.nodes) - 1 :]
         grown = Grown(planted, tokens, slim_logits)
-        debt = len(run.tokens) + len(planted.drafted) - base
+        debt = len(run.tokens) + max(node.depth for node in tree.nodes) - base
         due = cap is not None and debt > cap
         with run.clock.phase("gate"):
             host = to_host(**_look(run, draft, grown))
@@ -71,7 +72,7 @@ class CureTiers:
         if logits is not None and run.wants_opinions:
             with run.clock.phase("gate"):
                 host |= to_host(**_opinions(run, grown, gated, logits, new))
-        verified = Verified(tree, gated.path, uncertain(tree, run.knobs.tau_margin))
+        verified = Verified(tree, gated.path, planted.uncertain)
         with run.clock.phase("resync" if verified.winner else "commit"):
             if logits is not None:
                 verifier.keep_full(run.tokens, gated.path)
@@ -204,7 +205,7 @@ def _outcome(
         slim_forwards=1,
         tree=verified,
         passed_over=[node_draft(planted, node, host) for node in main if node not in line],
-        block=len(planted.drafted),
+        block=max(len(planted.drafted), len(line)),
     )
     if "judged" in host:
         verdicts = judged(base, host["judged"])

@@ -88,7 +88,7 @@ class Outcome:
 
     `regions[j]` is the region of examined draft j; drafts behind them were never looked at. Of a tree,
     `drafted` is the kept path and what would have followed it on its branch, `passed_over` the rest of branch
-    0 where that is a repair, and `block` the length of the drafted block.
+    0 where that is a repair, and `block` the longer of branch 0 and that line.
     """
 
     drafted: list[Drafted] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Outcome:
 
     @property
     def offered(self) -> int:
-        """Tokens the drafter proposed; of a tree, on branch 0."""
+        """Tokens the drafter proposed one behind the other."""
         return len(self.drafted) if self.block is None else self.block
 
     @property
