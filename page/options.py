@@ -29,6 +29,7 @@ METHOD_WORDS = {
     "ar": "AR (full verifier alone)",
     "block": "block (parallel draft, lossless)",
     "cure": "CURE (block with repair trees)",
+    "eagle2": "EAGLE-2 (dynamic trees)",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ class Block:
 
     words: Sequence[str]
     margins: Sequence[float]
-    repairs: dict[int, Sequence[Sequence[str]]]
+    repairs: Mapping[int, Sequence[Sequence[str]]]
     truth: Sequence[str]  # what the verifier writes; longer than what is kept
 
 
