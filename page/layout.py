@@ -162,6 +162,7 @@ def _control(option: Option, value: Any) -> Any:
         "label": option.label,
         "info": option.info_for(FIRST_METHOD) or None,
         "interactive": option.used_by(FIRST_METHOD),
+        "visible": option.shown_with(FIRST_METHOD),
         "elem_id": f"viasd-{option.name}",
     }
     if option.kind == "slider":

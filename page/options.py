@@ -9,7 +9,17 @@ from typing import Any
 
 from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES
-from viasd_core.settings import BONUSES, COMMON_OPTIONS, GATES, METHOD_OPTIONS, RULES
+from viasd_core.settings import (
+    BONUSES,
+    COMMON_OPTIONS,
+    GATES,
+    MAX_TREE,
+    METHOD_OPTIONS,
+    RULES,
+    SUFFIXES,
+    TIER_OPTIONS,
+    VIA_SD_TIERS,
+)
 
 LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {
@@ -17,6 +27,9 @@ METHOD_WORDS = {
     "sd": "SD (two tiers, lossless)",
     "lossy-sd": "lossy SD (two tiers)",
     "ar": "AR (full verifier alone)",
+    "block": "block (parallel draft, lossless)",
+    "cure": "CURE (block with repair trees)",
+    "eagle2": "EAGLE-2 (dynamic trees)",
 }
 
 
@@ -33,6 +46,8 @@ class Option:
     step: float = 0.01
     choices: tuple[tuple[str, str], ...] = ()  # (words, value)
     whole: bool = False
+    none_at: float | None = None  # the slider's value that stands for None
+    apart: bool = False  # shown with the methods that use it only, not greyed out with the others
 
     @property
     def live(self) -> bool:
@@ -42,12 +57,23 @@ class Option:
     def used_by(self, method: str) -> bool:
         return self.name in COMMON_OPTIONS | METHOD_OPTIONS[method]
 
+    def shown_with(self, method: str) -> bool:
+        """Whether the form shows the control at all."""
+        return not self.apart or self.used_by(method)
+
     def info_for(self, method: str) -> str:
         """The explanation, or why the control is disabled."""
-        return self.info if self.used_by(method) else f"not used by {method}"
+        if not self.used_by(method):
+            return f"not used by {method}"
+        idle = method == "cure" and self.name in TIER_OPTIONS
+        return f"{self.info}; cure: only with VIA-SD's tiers" if idle else self.info
 
     def shown(self, value: Any) -> Any:
         """A value of `Settings` as the control holds it; inverse of `read`."""
+        if value is None and self.none_at is not None:
+            return self.none_at
+        if self.name == "tiers":
+            return "".join(value)
         return "" if self.kind == "choice" and value is None else value
 
     def read(self, value: Any) -> Any:
@@ -58,6 +84,8 @@ class Option:
                 raise SettingsError(
                     f"{self.name} is {reprlib.repr(value)}; choose one of {', '.join(filter(None, known))}"
                 )
+            if self.name == "tiers":
+                return VIA_SD_TIERS if value else ()
             return value or None
         if self.kind == "switch":
             if not isinstance(value, bool):
@@ -65,7 +93,8 @@ class Option:
             return value
         if value is None and self.name == "debt_cap":
             return None
-        return self._read_number(value)
+        number = self._read_number(value)
+        return None if number == self.none_at else number
 
     def _read_number(self, value: Any) -> int | float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -88,6 +117,26 @@ def _words(*values: str) -> tuple[tuple[str, str], ...]:
 
 
 OPTIONS = (
+    Option(
+        "tau_margin", "tau margin", "nats; a drafted position with a smaller top-2 margin is uncertain",
+        "slider", high=5, step=0.05, apart=True,
+    ),
+    Option(
+        "margin_scale", "margin scale s", "nats over which repairs fall from b max to 1; 0: as tau margin",
+        "slider", high=5, step=0.05, none_at=0, apart=True,
+    ),
+    Option(
+        "v_max", "V max", "nodes of a tree, at most; branch 0 is kept whole", "slider",
+        low=1, high=MAX_TREE, step=1, whole=True, apart=True,
+    ),
+    Option(
+        "b_max", "b max", "repairs at one position, at most", "slider",
+        low=1, high=16, step=1, whole=True, apart=True,
+    ),
+    Option(
+        "max_positions", "positions", "repaired in one block, at most", "slider",
+        low=1, high=16, step=1, whole=True, apart=True,
+    ),
     Option(
         "alpha1", "alpha1", "lower bound for keeping a draft on the slim verifier's word (region A)", "slider"
     ),
@@ -126,6 +175,22 @@ OPTIONS = (
     Option(
         "mask", "layer mask", "searched masks only, or evenly spaced (useless on small models)", "choice",
         choices=(("searched", "auto"), ("even", "even")),
+    ),
+    Option(
+        "tiers", "trees are verified by", "VIA-SD's gates choose a path before the full verifier is asked",
+        "choice", choices=(("the full verifier alone", ""), ("VIA-SD's tiers", "via-sd")), apart=True,
+    ),
+    Option(
+        "beam", "beam", "repair nodes at one depth, at most", "number",
+        low=1, high=64, step=1, whole=True, apart=True,
+    ),
+    Option(
+        "suffix", "suffix", "behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction",
+        "choice", choices=_words(*SUFFIXES), apart=True,
+    ),
+    Option("branch0", "verify branch 0", "off: the repaired paths alone (ablation)", "switch", apart=True),
+    Option(
+        "resync", "resynchronise", "off: the drafter keeps stale features (ablation)", "switch", apart=True
     ),
     Option("top_k", "top-k", "0 is off", "number", high=10_000_000, whole=True),
     Option("top_p", "top-p", "", "number", high=1, step=0.05),

@@ -101,7 +101,8 @@ class Run:
         with self._changed:
             self._pending = self._pending | {name: value}
             self._pending_version = version
-            self.say(self.state, f"{name} {value:g} acts from the next cycle", pending=dict(self._pending))
+            shown = "auto" if value is None else f"{value:g}"
+            self.say(self.state, f"{name} {shown} acts from the next cycle", pending=dict(self._pending))
 
     def close(self, state: str, text: str) -> None:
         """The last two messages: how it ended, and run.json."""

@@ -184,14 +184,18 @@ class Wiring:
         return notice()
 
     def method_chosen(self, method: str) -> list[Any]:
-        """Enable what the method uses; the rest says why it is off."""
+        """Enable what the method uses; the rest says why it is off, or is not shown."""
         drafter = gr.update(
             interactive=method != "ar", info="not used by ar: nothing is drafted" if method == "ar" else None
         )
         return [
             drafter,
             *(
-                gr.update(interactive=option.used_by(method), info=option.info_for(method) or None)
+                gr.update(
+                    interactive=option.used_by(method),
+                    info=option.info_for(method) or None,
+                    visible=option.shown_with(method),
+                )
                 for option in OPTIONS
             ),
         ]

@@ -16,7 +16,7 @@ from .schema import schema
 
 STATIC = Path(__file__).resolve().parent / "static"
 ENTRY = "main"
-STYLES = ("base", "layout", "text", "panels", "modes")
+STYLES = ("base", "layout", "text", "panels", "modes", "tree")
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 _NAME = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)

@@ -89,3 +89,17 @@ def test_every_control_has_a_name_for_screen_readers(open_tab: OpenTab) -> None:
         .map((node) => node.outerHTML.slice(0, 120))"""
     )
     assert nameless == []
+
+
+def test_the_sliders_of_repair_trees_stand_on_the_form_with_cure_alone(open_tab: OpenTab) -> None:
+    tab = open_tab()
+    names = ("tau_margin", "margin_scale", "v_max", "b_max", "max_positions")
+    sliders = [tab.page.locator(f"#viasd-{name} input[type=range]") for name in names]
+    for slider in sliders:
+        expect(slider).to_be_hidden()
+    tab.choose("method", "CURE")
+    for slider in sliders:
+        expect(slider).to_be_enabled()
+    tab.choose("method", "SD (two tiers, lossless)")
+    for slider in sliders:
+        expect(slider).to_be_hidden()

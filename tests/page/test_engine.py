@@ -176,6 +176,16 @@ def test_a_knob_turned_while_queued_is_in_the_settings_that_the_run_records(make
     assert second.trace.run["settings"]["alpha1"] == 0.25 == second.trace.cycles[0].alpha1
 
 
+def test_a_knob_that_follows_another_one_is_called_auto(make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    run = start(engine, max_new_tokens=4000)
+    with held(run, engine):
+        engine.turn_knob(run, "margin_scale", None)
+        last = messages(run, "status")[-1]
+        assert last["text"] == "margin_scale auto acts from the next cycle"
+        assert last["pending"] == {"margin_scale": None}
+
+
 def test_strict_refuses_a_temperature_that_is_turned_up_in_mid_run(make_engine: MakeEngine) -> None:
     engine = make_engine()
     run = start(engine, max_new_tokens=4000, strict=True)

@@ -44,16 +44,49 @@ def test_strict_with_a_temperature_is_refused_in_a_sentence(catalog: Catalog) ->
         catalog.settings("tiny", "via-sd", form(catalog, strict=True, temperature=0.7))
 
 
-def test_every_option_reaches_the_settings(catalog: Catalog) -> None:
-    values = {
-        "alpha1": 0.0, "alpha2": 0.125, "gamma": 3, "skip_ratio": 0.3, "temperature": 0.5,
-        "max_new_tokens": 7, "seed": 9, "gate": "literal", "rule_c": "lossy", "alpha": 0.25, "beta": 2.0,
-        "strict": False, "slim_kv": "own", "bonus": "slim", "after_escalation": "q", "debt_cap": 4,
-        "mask": "even", "top_k": 5, "top_p": 0.75, "min_p": 0.125,
+def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Catalog) -> None:
+    common = {
+        "temperature": 0.5, "max_new_tokens": 7, "seed": 9, "top_k": 5, "top_p": 0.75, "min_p": 0.125,
     }  # fmt: skip
+    three_tiers = {
+        "gamma": 3, "alpha1": 0.0, "alpha2": 0.125, "skip_ratio": 0.3, "gate": "literal", "rule_c": "lossy",
+        "alpha": 0.25, "beta": 2.0, "strict": False, "slim_kv": "own", "bonus": "slim",
+        "after_escalation": "q", "debt_cap": 4, "mask": "even",
+    }  # fmt: skip
+    trees = {
+        "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,
+        "suffix": "S1", "branch0": False, "resync": False, "tiers": "",
+    }  # fmt: skip
+    values = common | three_tiers | trees
     assert set(values) == set(BY_NAME)
-    settings = catalog.settings("tiny", "via-sd", values)
-    assert {name: getattr(settings, name) for name in values} == values
+    for method, used in (("via-sd", common | three_tiers), ("cure", common | trees)):
+        settings = catalog.settings("tiny", method, values)
+        assert {name: getattr(settings, name) for name in used} == {
+            name: () if name == "tiers" else value for name, value in used.items()
+        }
+
+
+def test_trees_go_through_the_tiers_of_via_sd_on_request(catalog: Catalog) -> None:
+    assert catalog.settings("tiny", "cure", form(catalog)).tiers == ()
+    settings = catalog.settings("tiny", "cure", form(catalog, tiers="via-sd", alpha1=0.75))
+    assert (settings.tiers, settings.alpha1) == (("via-sd",), 0.75)
+    assert "cure: only with VIA-SD's tiers" in BY_NAME["alpha1"].info_for("cure")
+    with pytest.raises(SettingsError, match="tiers is 'sideways'"):
+        catalog.settings("tiny", "cure", form(catalog, tiers="sideways"))
+
+
+def test_a_margin_scale_of_zero_follows_tau_margin(catalog: Catalog) -> None:
+    assert form(catalog)["margin_scale"] == 0
+    assert catalog.settings("tiny", "cure", form(catalog)).margin_scale is None
+    assert catalog.settings("tiny", "cure", form(catalog, margin_scale=0.5)).margin_scale == 0.5
+
+
+def test_the_five_knobs_of_repair_trees_act_during_a_run_and_stand_where_they_are_used() -> None:
+    knobs = {"tau_margin", "margin_scale", "v_max", "b_max", "max_positions"}
+    shown = {method: {name for name in knobs if BY_NAME[name].shown_with(method)} for method in METHODS}
+    assert {method: names for method, names in shown.items() if names} == {"cure": knobs, "eagle2": {"v_max"}}
+    assert all(BY_NAME[name].live and BY_NAME[name].kind == "slider" for name in knobs)
+    assert BY_NAME["alpha1"].shown_with("cure")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ export class App {
     this.head = null; // index of the last cycle shown; null = everything there is
     this.row = null; // index of the token under the cursor
     this.pinned = false;
+    this.sheet = true; // whether a pinned token may open its sheet on a phone
     this.options = {ghosts: false, patterns: false, follow: true, off: new Set()};
     this.dark = false;
     this.narrow = false;
@@ -98,9 +99,12 @@ export class App {
     this.tellCursor();
   }
 
-  select(row, pinned) {
+  // A panel that says itself what it picked leaves the phone's sheet closed.
+  select(row, pinned, {sheet = true} = {}) {
     this.row = row;
     this.pinned = pinned && row !== null;
+    this.sheet = sheet;
+    this.root.classList.toggle("no-sheet", !sheet);
     this.touch("cursor");
     this.tellCursor();
   }
@@ -110,12 +114,12 @@ export class App {
     this.touch("cursor");
   }
 
-  pinCycle(index) {
+  pinCycle(index, options) {
     const span = this.store.spans[clamp(index, 0, this.store.spans.length - 1)];
     if (!span) return;
     const rows = this.store.tokens.slice(...span);
     const offset = Math.max(0, rows.findIndex((row) => row.emitted && row.shown));
-    if (rows.length) this.select(span[0] + offset, true);
+    if (rows.length) this.select(span[0] + offset, true, options);
   }
 
   setOption(name, value) {

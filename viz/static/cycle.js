@@ -4,6 +4,7 @@ import { fill, h, milliseconds, number, probability, ratio } from "./dom.js";
 import { reason, tierCode, verdictName, PHASE_NAMES } from "./words.js";
 import { oneLine, tokenLabel } from "./shown_text.js";
 import { badge } from "./inspector.js";
+import { MarginStrip } from "./margins.js";
 import { Pace } from "./pace.js";
 
 const SHOWN_ROWS = 80;
@@ -18,12 +19,13 @@ export class CyclePanel {
     this.note = h("p.cycle-note", {});
     this.body = h("tbody", {});
     this.phases = h("div.phases", {});
+    this.margins = new MarginStrip(app);
     const head = ["#", "token", "p", "q′", "q", "slim ratio", "verdict", "why"].map((name) => h("th", {scope: "col", title: HINTS[name] || ""}, name));
     this.table = h("table.cycle", {}, h("thead", {}, h("tr", {}, head)), this.body);
     this.back = h("button.small", {type: "button", onclick: () => app.pinCycle(app.focusCycle - 1)}, "‹ previous cycle");
     this.next = h("button.small", {type: "button", onclick: () => app.pinCycle(app.focusCycle + 1)}, "next cycle ›");
     this.node = h("section.cycle-panel", {"aria-label": "Cycle in detail"},
-      h("div.panel-head", {}, this.title, h("span.gap", {}), this.back, this.next), this.note, this.phases, h("div.table-scroll", {tabindex: 0, role: "region", "aria-label": "Drafted positions of the cycle"}, this.table));
+      h("div.panel-head", {}, this.title, h("span.gap", {}), this.back, this.next), this.note, this.phases, h("div.table-scroll", {tabindex: 0, role: "region", "aria-label": "Drafted positions of the cycle"}, this.table), this.margins.node);
     this.body.addEventListener("click", (event) => {
       const line = event.target.closest("tr");
       if (line) app.select(Number(line.dataset.row), true);
@@ -58,6 +60,7 @@ export class CyclePanel {
     if (to > end) lines.push(h("tr", {}, h("td", {colspan: 8}, `and ${to - end} more rows`)));
     fill(this.body, lines);
     fill(this.phases, phaseBar(cycle.phase_us));
+    this.margins.show(store, index);
   }
 
   line(row, index) {
@@ -92,6 +95,8 @@ function cycleWords(cycle) {
     ...knob("α₂", cycle.alpha2),
     ...knob("skip", cycle.skip_ratio),
     ...knob("T", cycle.temperature),
+    ...knob("τ margin", cycle.tau_margin),
+    ...knob("V max", cycle.v_max),
     ...(cycle.retracted ? [`took back ${cycle.retracted}`] : []),
     ...(cycle.debt ? [`debt ${cycle.debt} rows`] : []),
   ];

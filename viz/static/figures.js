@@ -1,6 +1,6 @@
 // Colours of a drawing surface, and the two figures as plotly JSON. No text of a model goes into a figure.
 
-import { knobName, TIERS, TIER_CLASS } from "./words.js";
+import { knobName, knobValue, TIERS, TIER_CLASS } from "./words.js";
 
 const MOST_BARS = 250;
 const FONT = "system-ui, sans-serif";
@@ -124,7 +124,7 @@ function layoutOf({look, changes, last, title, extra}) {
     yaxis: {...axis, ...extra.yaxis},
     shapes: knobs,
     annotations: changes.slice(-6).map((row) => ({
-      x: row.cycle, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, font: {size: 10, color: look.muted}, text: inert(`${knobName(row.key)} ${row.new}`),
+      x: row.cycle, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, font: {size: 10, color: look.muted}, text: inert(`${knobName(row.key)} ${knobValue(row.new)}`),
     })),
   };
 }

@@ -13,6 +13,7 @@ import { CyclePanel } from "./cycle.js";
 import { Inspector } from "./inspector.js";
 import { Numbers } from "./numbers.js";
 import { Charts } from "./charts.js";
+import { TreePanel } from "./tree.js";
 import { FilesMenu } from "./files_menu.js";
 import { Status, stateOf } from "./status.js";
 import { DrafterCheck } from "./drafter_check.js";
@@ -28,7 +29,7 @@ export function mount(env) {
   const app = new App(env, root);
   const receiver = new Receiver(app, env.server);
   const views = build(app, env.props);
-  app.views = Object.values(views);
+  app.views.unshift(...Object.values(views));
   expose(app, receiver, views);
   followTheme(app);
   followWidth(app);
@@ -53,6 +54,7 @@ function build(app, props) {
     legend: new Legend(app),
     cycle: new CyclePanel(app),
     numbers: new Numbers(app),
+    tree: new TreePanel(app, tokens),
     charts: new Charts(app, player, typeof props.plotly_url === "string" ? props.plotly_url : ""),
     files: new FilesMenu(app),
     card: new Card(app, tokens),
@@ -67,20 +69,31 @@ function place(app, views) {
   const head = h("header.head", {}, views.status.node, views.files.node);
   const scrub = h("div.scrub", {}, views.strip.node, views.transport.node);
   const detail = h("div.detail", {}, views.inspector.node, views.cycle.node);
-  const tabs = figureTabs(views);
+  const tabs = figureTabs(app, views);
   app.root.replaceChildren(head, views.status.error, views.check.warning, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.card.node);
 }
 
-// Two panels side by side; behind tabs where there is no room for both.
-function figureTabs(views) {
-  const panels = {Numbers: views.numbers.node, Charts: views.charts.node};
-  const buttons = Object.keys(panels).map((name) => h("button.tab", {type: "button", role: "tab", "aria-selected": String(name === "Numbers"), onclick: () => choose(name)}, name));
+// Panels side by side; behind tabs where there is no room for them. One that has nothing to show has no tab.
+function figureTabs(app, views) {
+  const panels = {Numbers: views.numbers.node, Charts: views.charts.node, "Repair tree": views.tree.node};
+  const names = Object.keys(panels);
+  const buttons = names.map((name) => h("button.tab", {type: "button", role: "tab", onclick: () => choose(name)}, name));
   const box = h("div.figures", {}, h("div.tabs", {role: "tablist", "aria-label": "Figures"}, buttons), h("div.figure-panels", {}, Object.values(panels)));
-  const choose = (chosen) => {
-    for (const button of buttons) button.setAttribute("aria-selected", String(button.textContent === chosen));
-    for (const [name, panel] of Object.entries(panels)) panel.classList.toggle("behind", name !== chosen);
+  let chosen = "";
+  const choose = (name) => {
+    chosen = name;
+    names.forEach((other, index) => {
+      buttons[index].setAttribute("aria-selected", String(other === name));
+      panels[other].classList.toggle("behind", other !== name);
+    });
   };
   choose("Numbers");
+  app.root.addEventListener("viasd:tree", () => choose("Repair tree"));
+  const showTabs = () => {
+    names.forEach((name, index) => (buttons[index].hidden = panels[name].hidden));
+    if (panels[chosen].hidden) choose("Numbers");
+  };
+  app.views.push({sync: showTabs});
   return box;
 }
 

@@ -1,7 +1,7 @@
 // The line that says what is going on, and a quieter one for screen readers.
 
 import { fill, h, setText } from "./dom.js";
-import { FINISH, knobName } from "./words.js";
+import { FINISH, knobName, knobValue } from "./words.js";
 import { oneLine } from "./shown_text.js";
 
 const EVERY_MS = 5000;
@@ -70,7 +70,7 @@ function wordsOf(store, state) {
 }
 
 function pendingMarks(store) {
-  return Object.entries(store.pending).map(([key, value]) => h("span.pending-knob", {}, `${knobName(key)} ${oneLine(String(value), 12)} pending`));
+  return Object.entries(store.pending).map(([key, value]) => h("span.pending-knob", {}, `${knobName(key)} ${oneLine(knobValue(value), 12)} pending`));
 }
 
 function runWords(run) {

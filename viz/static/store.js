@@ -79,7 +79,6 @@ export class Store {
 
   addToken(wire) {
     const row = complete("rows", wire);
-    if (wire.text_json !== undefined) row.text = String(JSON.parse(wire.text_json));
     row.at = this.cycles.length; // index of its cycle
     row.gone = null; // cycle that took it back
     row.place = row.out_pos; // where it stood, kept when it is taken back
@@ -161,6 +160,7 @@ export function complete(name, wire) {
   for (const {field, kind} of table.columns) {
     if (Object.hasOwn(wire, field)) row[field] = kind.startsWith("float") ? real(wire[field]) : wire[field];
   }
+  if (wire.text_json !== undefined) row.text = String(JSON.parse(wire.text_json));
   if (name === "rows") {
     row.data = wire.data || "";
     row.alt = (wire.alt || []).map(([token, logp]) => [token, real(logp)]);

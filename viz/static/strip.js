@@ -1,7 +1,7 @@
 // The cycle strip as a control: drag or use the arrow keys to stand at a cycle, hover to read about one.
 
 import { clamp, h, setText } from "./dom.js";
-import { knobName, TIERS } from "./words.js";
+import { knobName, knobValue, TIERS } from "./words.js";
 import { oneLine } from "./shown_text.js";
 import { Pace } from "./pace.js";
 import { layoutStrip, paintStrip } from "./strip_paint.js";
@@ -130,7 +130,7 @@ function cycleSentence(store, index) {
 }
 
 function changeWords(row) {
-  return `${oneLine(knobName(row.key), 24)} ${oneLine(row.old, 24)} → ${oneLine(row.new, 24)}`;
+  return `${oneLine(knobName(row.key), 24)} ${oneLine(knobValue(row.old), 24)} → ${oneLine(knobValue(row.new), 24)}`;
 }
 
 function lastChange(store) {

@@ -1,6 +1,7 @@
 // Paints the cycle strip: one cell a cycle, height = tokens committed, fill = mix of tiers; ticks where a knob
 // was applied, triangles where a repair branch won. With more cycles than pixels a cell stands for several.
 
+import { startsRepair } from "./summary.js";
 import { TIERS, TIER_CLASS } from "./words.js";
 
 const SMALLEST_CELL = 2;
@@ -38,7 +39,7 @@ function countCell(store, from, to) {
 function marksOf(store) {
   const place = new Map(store.cycles.map((row, index) => [row.cycle, index]));
   const knobs = store.events.filter((row) => row.type === "param_change" && place.has(row.cycle));
-  const repairs = store.tokens.filter((row, index) => row.branch > 0 && row.emitted && store.tokens[index - 1]?.branch === 0);
+  const repairs = store.tokens.filter((row, index) => row.emitted && startsRepair(store, index));
   const retracts = store.cycles.filter((row) => row.retracted > 0);
   return [
     ...knobs.map((row) => ({kind: "knob", at: place.get(row.cycle), row})),

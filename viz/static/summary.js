@@ -93,11 +93,27 @@ function summariseTiers(cycles, emitted, until) {
   return most ? {tiers} : {};
 }
 
+// Whether a token is the first of its repair branch in the text.
+export function startsRepair(store, index) {
+  const row = store.tokens[index];
+  const before = store.tokens[index - 1];
+  return row.branch > 0 && (!before || before.at !== row.at || before.branch !== row.branch);
+}
+
+// Nodes that the verifier kept, on the path it took and on the draft as it was made.
+export function keptOnBest(row) {
+  return row.accepted && row.on_best_path;
+}
+
+export function keptOnBranch0(row) {
+  return row.accepted && row.branch === 0;
+}
+
 function summariseRepair(store, cycles, emitted, until) {
   const tree = store.tree.filter((row) => row.cycle <= until);
   const gains = new Map();
   for (const row of tree) {
-    const gain = Number(row.accepted && row.on_best_path) - Number(row.accepted && row.branch === 0);
+    const gain = Number(keptOnBest(row)) - Number(keptOnBranch0(row));
     gains.set(row.cycle, (gains.get(row.cycle) || 0) + gain);
   }
   const cyclesWith = (holds) => new Set(tree.filter(holds).map((row) => row.cycle)).size;

@@ -2,6 +2,7 @@
 
 import { h, setText } from "./dom.js";
 import { shownText, whitespaceClass } from "./shown_text.js";
+import { startsRepair } from "./summary.js";
 import { TIER_CLASS, TIER_OF } from "./words.js";
 
 const CHUNK = 200;
@@ -112,7 +113,7 @@ export class TokenView {
     let name = tier ? `t ${TIER_CLASS[tier.code]}` : `t x ${row.verdict}`;
     if (!row.shown) name += " hid";
     else name += whitespaceClass(row.text);
-    if (tier && row.branch > 0) name += this.store.tokens[index - 1]?.branch === row.branch ? " rep" : " rep rep1";
+    if (tier && row.branch > 0) name += startsRepair(this.store, index) ? " rep rep1" : " rep";
     if (index >= this.futureFrom()) name += " fut";
     return name;
   }
@@ -162,7 +163,7 @@ export class TokenView {
   // below the text paint over the next frames and move it, and the page first has to grow by the sheet.
   clearSheet(frames) {
     const {app} = this;
-    const span = app.narrow && app.pinned ? this.spans[app.row] : null;
+    const span = app.narrow && app.pinned && app.sheet ? this.spans[app.row] : null;
     const over = span ? span.getBoundingClientRect().bottom - 0.4 * window.innerHeight : 0;
     if (over > 0) window.scrollBy(0, over);
     if (span && frames > 1) requestAnimationFrame(() => this.clearSheet(frames - 1));

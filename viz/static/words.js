@@ -104,11 +104,19 @@ export const KNOBS = {
   temperature: "temperature",
   tau_margin: "τ margin",
   v_max: "V max",
+  margin_scale: "margin scale",
+  b_max: "b max",
+  max_positions: "positions",
   mask: "layer mask",
 };
 
 export function knobName(key) {
   return Object.hasOwn(KNOBS, key) ? KNOBS[key] : key;
+}
+
+// A knob's value as a run or its events give it; None follows another knob.
+export function knobValue(value) {
+  return value === null || value === "None" ? "auto" : String(value);
 }
 
 export const PHASE_NAMES = {
