@@ -19,8 +19,8 @@ FORK = multiprocessing.get_context("fork")
 
 @BOTH
 def test_a_snapshot_starts_with_the_settings_and_version_zero(carrier: Callable[[], Carrier]) -> None:
-    settings = Settings(alpha1=0.61, alpha2=0.17, gamma=9, skip_ratio=0.35, temperature=0.85)
-    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85)
+    settings = Settings(alpha1=0.61, alpha2=0.17, gamma=9, skip_ratio=0.35, temperature=0.85, mask="even")
+    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85, "even")
 
 
 @BOTH
@@ -29,7 +29,7 @@ def test_every_update_raises_the_version_by_one_and_keeps_the_other_knobs(
 ) -> None:
     live = LiveSettings(Settings(), carrier())
     assert [live.update(gamma=7), live.update(alpha1=0.9, alpha2=0.1)] == [1, 2]
-    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0)
+    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0, "auto")
 
 
 @BOTH
@@ -41,7 +41,7 @@ def test_every_update_raises_the_version_by_one_and_keeps_the_other_knobs(
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"gamma": 2.5}, "gamma is 2.5"),
         ({"top_k": 3}, "top_k cannot change during a run; live: alpha1, alpha2, gamma"),
-        ({"gamma": 2, "mask": "even"}, "mask cannot change during a run"),
+        ({"gamma": 2, "gate": "literal"}, "gate cannot change during a run"),
     ],
 )
 def test_a_bad_update_is_refused_whole(
@@ -121,5 +121,14 @@ def test_a_local_carrier_is_not_shared_with_a_fork_and_a_shared_one_is() -> None
         assert live.snapshot().version == expected
 
 
-def test_the_live_knobs_are_the_five_of_the_page() -> None:
-    assert KNOB_NAMES == ("alpha1", "alpha2", "gamma", "skip_ratio", "temperature")
+def test_a_mask_choice_that_does_not_fit_into_shared_memory_is_refused_and_changes_nothing() -> None:
+    live = LiveSettings(Settings(), SharedCarrier())
+    with pytest.raises(SettingsError, match="takes 513 bytes, 512 fit"):
+        live.update(mask="1" * 513)
+    assert live.snapshot() == knobs_of(Settings())
+    live.update(mask="1" * 512)
+    assert live.snapshot().mask == "1" * 512
+
+
+def test_the_live_knobs_are_those_of_the_page() -> None:
+    assert KNOB_NAMES == ("alpha1", "alpha2", "gamma", "skip_ratio", "temperature", "mask")

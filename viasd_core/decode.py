@@ -14,7 +14,7 @@ from .commit import Commit, Committer
 from .dimr.masks import LayerMask, follows_ratio
 from .emit import Emitter
 from .errors import MaskError, PromptError
-from .live import KNOB_NAMES, LiveSettings
+from .live import KNOB_NAMES, Knobs, LiveSettings
 from .methods import make_method
 from .methods.base import Run
 from .methods.outcome import Outcome
@@ -130,20 +130,27 @@ class Loop:
             )
             for name in changed
         ]
-        if "skip_ratio" in changed and self.mask is not None:
-            events.append(self._switch_mask(new.skip_ratio, now_us))
+        if self.mask is not None and not {"skip_ratio", "mask"}.isdisjoint(changed):
+            old = self.mask.name
+            said = self._switch_mask(new, another="mask" in changed)
+            events.append(EventRow(now_us, self.cycle, "note", "mask", old, said))
         return events
 
-    def _switch_mask(self, ratio: float, now_us: int) -> EventRow:
+    def _switch_mask(self, knobs: Knobs, *, another: bool) -> str:
+        """Take the mask that the knobs choose, `another` choice than before or the same; gives its name. One
+        that cannot be had leaves the old one in force, and a sentence says why.
+        """
         assert self.mask is not None and self.parts.masks is not None
-        if not follows_ratio(self.settings.mask):
-            return EventRow(
-                now_us, self.cycle, "note", "mask", self.mask.name, "an explicit mask ignores the skip ratio"
-            )
-        old, self.mask = self.mask, self.parts.masks.choose(self.settings.mask, ratio)
-        if self.mask.bits != old.bits:
-            self.run.verifier.set_slim(self.mask.layers)
-        return EventRow(now_us, self.cycle, "note", "mask", old.name, self.mask.name)
+        if not another and not follows_ratio(knobs.mask):
+            return "an explicit mask ignores the skip ratio"
+        try:
+            chosen = self.parts.masks.choose(knobs.mask, knobs.skip_ratio)
+        except MaskError as error:
+            return str(error)
+        if chosen.bits != self.mask.bits:
+            self.run.verifier.set_slim(chosen.layers)
+        self.mask = chosen
+        return chosen.name
 
     def _notes(self, now_us: int) -> list[EventRow]:
         if not self.run.drafter_out_of_context or self._noted_context:

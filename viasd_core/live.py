@@ -26,8 +26,10 @@ class Knobs:
     gamma: int
     skip_ratio: float
     temperature: float
+    mask: str
 
 
+MASK_BYTES = 512  # a 0/1 string of the deepest models fits
 KNOB_NAMES = tuple(field.name for field in fields(Knobs) if field.name != "version")
 
 
@@ -60,27 +62,32 @@ class LocalCarrier:
 class SharedCarrier:
     """Knobs in an anonymous shared mapping: create it before the fork and both sides see every write.
 
-    A sequence counter guards against torn reads (odd while a write is under way); one writer at a time.
+    A sequence counter guards against torn reads (odd while a write is under way); one writer at a time. A
+    mask choice of more than MASK_BYTES does not fit: SettingsError.
     """
 
-    _FORMAT = struct.Struct("<Qqddqdd")  # sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature
+    # sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature, mask
+    _FORMAT = struct.Struct(f"<Qqddqdd{MASK_BYTES}s")
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, self._FORMAT.size)
 
     def read(self) -> Knobs:
         while True:
-            sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature = self._FORMAT.unpack(
-                self._memory[:]
-            )
+            sequence, *values, mask = self._FORMAT.unpack(self._memory[:])
             if sequence % 2 == 0 and struct.unpack_from("<Q", self._memory)[0] == sequence:
-                return Knobs(version, alpha1, alpha2, gamma, skip_ratio, temperature)
+                return Knobs(*values, mask.rstrip(b"\0").decode())
 
     def write(self, knobs: Knobs) -> None:
+        *values, mask = (getattr(knobs, name) for name in KNOB_NAMES)
+        packed = mask.encode()
+        if len(packed) > MASK_BYTES:
+            raise SettingsError(
+                f"the mask choice takes {len(packed)} bytes, {MASK_BYTES} fit; name it shorter"
+            )
         sequence = struct.unpack_from("<Q", self._memory)[0]
         struct.pack_into("<Q", self._memory, 0, sequence + 1)
-        values = [getattr(knobs, name) for name in KNOB_NAMES]
-        self._memory[8:] = self._FORMAT.pack(0, knobs.version, *values)[8:]
+        self._memory[8:] = self._FORMAT.pack(0, knobs.version, *values, packed)[8:]
         struct.pack_into("<Q", self._memory, 0, sequence + 2)
 
 
