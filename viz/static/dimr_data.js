@@ -52,7 +52,7 @@ export class MaskSearch {
     }
     const index = this.points.push(row) - 1;
     if (!this.byMask.has(row.mask)) this.byMask.set(row.mask, index);
-    if (this.best === null || row.cost < this.points[this.best].cost) this.best = index;
+    if (Number.isFinite(row.cost) && (this.best === null || row.cost < this.points[this.best].cost)) this.best = index;
   }
 
   // Index of a mask's point, null when it was not scored here.

@@ -7,10 +7,10 @@ const MOST_POINTS = 1500;
 
 // Shape and fill tell the kinds apart, colour only helps.
 const KINDS = [
-  {method: "random", name: "random", symbol: "circle-open", size: 8},
-  {method: "bo", name: "Bayesian", symbol: "diamond", size: 10},
-  {method: "greedy", name: "greedy removal", symbol: "triangle-down-open", size: 9},
-  {method: "even", name: "evenly spaced", symbol: "square", size: 10},
+  {method: "random", name: "random", symbol: "circle-open", size: 8, glyph: "○"},
+  {method: "bo", name: "Bayesian", symbol: "diamond", size: 10, glyph: "◆"},
+  {method: "greedy", name: "greedy removal", symbol: "triangle-down-open", size: 9, glyph: "▽"},
+  {method: "even", name: "evenly spaced", symbol: "square", size: 10, glyph: "■"},
 ];
 
 // Every scored mask, the best cost so far, and a ring around the shown one.
@@ -21,12 +21,17 @@ export function costFigure(search, look, shown) {
   return {
     data: [bestLine(search, look), ...traces, ring(shown === null ? null : search.points[shown], look, (point) => [point.step, point.cost])],
     layout: layoutOf(look, {
-      title: "cost of every mask, nats a position",
       xaxis: {title: {text: "step"}, rangemode: "tozero"},
       yaxis: {type: positive ? "log" : "linear", exponentformat: "power"},
-      legend: true,
     }),
   };
+}
+
+// [glyph, name] of what the plot holds.
+export function legendOf(search) {
+  const used = new Set(search.points.map(kindOf));
+  const marks = KINDS.filter((kind) => used.has(kind.method)).map((kind) => [kind.glyph, kind.name]);
+  return marks.length ? [...marks, ["━", "best so far"]] : [];
 }
 
 function kindOf({method}) {
@@ -94,7 +99,6 @@ export function curveFigure(curve, look, mask) {
       ring(shown, look, (point) => [point.skip_ratio, point.predicted.speed]),
     ],
     layout: layoutOf(look, {
-      title: "predicted speed over speculative decoding",
       xaxis: {title: {text: "skip ratio r"}, tickformat: ".0%", rangemode: "tozero"},
       yaxis: {rangemode: "tozero"},
       shapes: [even, ...optimum],
@@ -102,17 +106,15 @@ export function curveFigure(curve, look, mask) {
   };
 }
 
-function layoutOf(look, {title, xaxis, yaxis, shapes = [], legend = false}) {
+function layoutOf(look, {xaxis, yaxis, shapes = []}) {
   const axis = {gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true};
   return {
     height: 300,
-    margin: {l: 50, r: 12, t: legend ? 58 : 34, b: 40},
+    margin: {l: 50, r: 12, t: 10, b: 40},
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: {family: FONT, size: 12, color: look.ink},
-    title: {text: title, font: {size: 13}, x: 0, xanchor: "left", xref: "paper", y: 0.98, yanchor: "top", pad: {t: 4}},
-    showlegend: legend,
-    legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: {size: 11}, itemclick: false, itemdoubleclick: false},
+    showlegend: false,
     hovermode: "closest",
     hoverlabel: {bgcolor: look.panel, font: {color: look.ink}},
     uirevision: "keep",

@@ -4,9 +4,9 @@
 import { fill, h, isNumber, number, percent, setText } from "./dom.js";
 import { oneLine } from "./shown_text.js";
 
-const OTHERS = [["even", "evenly spaced"], ["contiguous", "one stretch in the middle"], ["random", "random, median of five"]];
-const REGIONS = {A: "kept (A)", B: "redrawn (B)", C: "escalated (C)"};
-const NOTE = "On held-out texts. Cost is nats a position; agreement is how often the first choice is the full verifier's; the shares are of the full verifier's own tokens.";
+const OTHERS = [["even", "even"], ["contiguous", "contiguous"], ["random", "random (median of 5)"]];
+const REGIONS = {A: "A kept", B: "B redrawn", C: "C escalated"};
+const NOTE = 'On held-out texts. Cost is nats a position; "agrees" is how often the first choice is the full verifier\'s; the regions are shares of the full verifier\'s own tokens.';
 
 export class HeldOut {
   constructor() {
@@ -33,7 +33,7 @@ function object(value) {
 function table(held) {
   const others = object(held.others) || {};
   const rows = [["found", held], ...OTHERS.map(([key, name]) => [name, object(others[key]) || {}])];
-  const head = ["mask", "cost", "a window", "agreement", ...Object.values(REGIONS)].map((name) => h("th", {scope: "col"}, name));
+  const head = ["mask", "cost", "a window", "agrees", ...Object.values(REGIONS)].map((name) => h("th", {scope: "col"}, name));
   const line = ([name, numbers]) => h("tr", {}, h("th", {scope: "row"}, name),
     [number(numbers.cost, 4), number(numbers.block_cost, 4), percent(numbers.agreement, 1), ...Object.keys(REGIONS).map((key) => percent(object(numbers.regions)?.[key], 1))].map((text) => h("td.num", {}, text)));
   return h("div.table-scroll", {tabindex: "0", role: "region", "aria-label": "Held-out numbers of masks"},

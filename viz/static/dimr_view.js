@@ -1,11 +1,11 @@
 // A layer-mask search to look at: the plot of all masks, the masks themselves, what was judged, the r curve.
 // One mask is shown at a time: the one under the pointer or the focus, else the pinned one, else the best.
 
-import { clamp, h, number, percent, setText } from "./dom.js";
+import { clamp, fill, h, number, percent, setText } from "./dom.js";
 import { CONFIG, loadPlotly } from "./charts.js";
 import { colours } from "./figures.js";
 import { Pace } from "./pace.js";
-import { costFigure, curveFigure } from "./dimr_figure.js";
+import { costFigure, curveFigure, legendOf } from "./dimr_figure.js";
 import { maskWords, METHODS } from "./dimr_data.js";
 import { MaskRows } from "./dimr_masks.js";
 import { HeldOut } from "./dimr_table.js";
@@ -26,13 +26,14 @@ export class DimrView {
     this.drawn = {cost: null, curve: null}; // figures as they stand
     this.pace = new Pace(LIVE_MS, () => this.drawPlots());
     this.note = h("p.empty", {}, "");
+    this.legend = h("p.dimr-legend", {"aria-hidden": "true"});
     this.cost = h("div.chart.dimr-cost", {role: "slider", tabindex: "0", "aria-label": "Scored masks by step", "aria-valuemin": "0", onkeydown: (event) => this.key(event)});
     this.curve = h("div.chart.dimr-curve", {role: "img", "aria-label": "Predicted speed over the skip ratio"});
     this.sentence = h("p.sentence", {});
-    this.curveBox = h("section.dimr-curve-box", {"aria-label": "Skip ratio", hidden: true}, h("h4", {}, "Which skip ratio?"), this.curve, this.sentence);
+    this.curveBox = h("section.dimr-curve-box", {"aria-label": "Skip ratio", hidden: true}, h("h4", {}, "Predicted speed over speculative decoding, by skip ratio"), this.curve, this.sentence);
     this.masks = new MaskRows((index, pinned) => this.chooseRow(index, pinned));
     this.heldOut = new HeldOut();
-    const plots = h("section.dimr-plots", {"aria-label": "Scored masks"}, this.note, this.cost, h("p.muted.small-print", {}, "Click a point, or use the arrow keys on the plot, to keep a mask shown; Escape goes back to the best."));
+    const plots = h("section.dimr-plots", {"aria-label": "Scored masks"}, h("h4", {}, "Cost of every mask, nats a position"), this.legend, this.note, this.cost, h("p.muted.small-print", {}, "Click a point, or use the arrow keys on the plot, to keep a mask shown; Escape goes back to the best."));
     this.node = h("div.dimr-view", {}, plots, this.masks.node, this.curveBox, this.heldOut.node);
     this.node.addEventListener("keydown", (event) => event.key === "Escape" && this.pin(null));
     new IntersectionObserver((entries) => this.seenIf(entries), {rootMargin: "200px"}).observe(this.node);
@@ -51,8 +52,9 @@ export class DimrView {
     this.heldOut.draw(this.search);
     this.curveBox.hidden = !this.search.curve;
     if (this.search.curve) setText(this.sentence, String(this.search.curve.sentence ?? "").slice(0, 400));
-    if (this.plotly) this.pace.ask();
-    else this.tellEmpty();
+    if (!this.plotly) this.tellEmpty();
+    else if (this.search.live) this.pace.ask();
+    else this.pace.now(); // nothing more will come
   }
 
   get best() {
@@ -145,6 +147,7 @@ export class DimrView {
     const look = colours({root: this.root, options: {}});
     const {shown} = this;
     const index = shown ? search.indexOf(shown.mask) : null;
+    fill(this.legend, legendOf(search).map(([glyph, name]) => h("span", {}, h("b", {}, glyph), ` ${name}`)));
     if (search.points.length) this.drawOne("cost", costFigure(search, look, index), (point) => this.pointed(point));
     if (search.curve) this.drawOne("curve", curveFigure(search.curve, look, shown?.mask), (point) => this.pointedCurve(point));
   }
