@@ -52,8 +52,6 @@ def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises SettingsError.
     """
     kind = SEARCH_BY_NAME["search"].read(values["search"])
-    if kind is None:
-        raise SettingsError("search is empty; choose dimr, random or greedy")
     asked = {option.name: None for option in SEARCH_OPTIONS} | {"search": kind}
     for option in SEARCH_OPTIONS[1:]:
         if option.name not in UNUSED[kind]:
@@ -62,10 +60,13 @@ def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inside(option: Option, value: Any) -> Any:
-    """Raises SettingsError for a number out of range."""
-    if option.kind in ("slider", "number") and value is not None and not option.low <= value <= option.high:
+    """Raises SettingsError for a number out of range, or one that should be whole."""
+    if option.kind not in ("slider", "number") or value is None:
+        return value
+    if not option.low <= value <= option.high or (option.whole and not isinstance(value, int)):
+        whole = "a whole number" if option.whole else "a number"
         raise SettingsError(
-            f"{option.name} is {value:g}; give a number from {option.low:g} to {option.high:g}"
+            f"{option.name} is {value:g}; give {whole} from {option.low:g} to {option.high:g}"
         )
     return value
 
