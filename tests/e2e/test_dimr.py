@@ -13,14 +13,13 @@ from page.examples import Example
 from page.limits import Limits
 from page.server import Page
 from page_driver import Tab
-from page_toys import serving, unhurried, until
+from page_toys import endless_pair, serving, unhurried, until
 from sample_traces import via_sd_trace
-from toys import toy_pair
 from viasd_core.trace_check import check
 
 Served = tuple[Page, str]
 OpenTab = Callable[..., Tab]
-LAYERS = 10
+LAYERS = 16
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A pair with layers enough to search, as slow as a real one."""
     path = tmp_path_factory.mktemp("traces") / "recorded.zip"
     via_sd_trace().save(path)
-    pair = unhurried(toy_pair(layers=LAYERS, noise=0.01, max_position_embeddings=8192))
+    pair = unhurried(endless_pair(layers=LAYERS))
     limits = Limits(idle_seconds=60, max_tokens=4000)
     with serving(lambda preset: pair, [Example("four cycles, every tier", path)], limits) as served:
         yield served
@@ -69,6 +68,16 @@ class MaskTab:
         self.press("Stop")
         self.wait("['done', 'stopped'].includes(shown.state)")
 
+    def dearest(self) -> tuple[float, float]:
+        """Where on the screen the point of the largest cost is."""
+        self.page.locator("#viasd-dimr .dimr-cost").scroll_into_view_if_needed()
+        boxes = [
+            point.bounding_box()
+            for point in self.page.locator("#viasd-dimr .dimr-cost .scatterlayer .points path").all()
+        ]
+        top = min((box for box in boxes if box is not None), key=lambda box: box["y"])
+        return top["x"] + top["width"] / 2, top["y"] + top["height"] / 2
+
     def saved(self, name: str, path: Path) -> Path:
         with self.page.expect_download() as download:
             self.press(name)
@@ -84,17 +93,15 @@ def test_a_search_is_watched_stopped_used_in_a_running_generation_saved_and_open
     masks.search()
     seen = masks.report()["points"]
     masks.wait(f"shown.points > {seen}")
-    plot = tab.page.locator("#viasd-dimr .dimr-cost")
-    point = plot.locator(".scatterlayer .points path").first
-    point.wait_for()
     masks.stop()
     assert masks.report()["state"] == "stopped"
     expect(tab.page.locator("#viasd-dimr")).to_contain_text("not judged yet")
 
     masks.wait("shown.ring !== null")
-    point.hover()
+    place = masks.dearest()
+    tab.page.mouse.move(*place)
     masks.wait("shown.shown !== shown.best")
-    point.click()
+    tab.page.mouse.click(*place)
     masks.wait("shown.pinned !== null")
     mask = masks.report()["pinned"]
 
@@ -112,7 +119,7 @@ def test_a_search_is_watched_stopped_used_in_a_running_generation_saved_and_open
     tab.stopped()
     trace = tab.exported(tmp_path)
     assert check(trace) == []
-    assert [trace.cycles[0].mask_id, trace.cycles[-1].mask_id] == ["even:4", f"bits:{mask}"]
+    assert [trace.cycles[0].mask_id, trace.cycles[-1].mask_id] == ["even:6", f"bits:{mask}"]
     assert [row.mask for row in trace.dimr].count(mask) == 1
     tab.run()
     tab.press("stop")

@@ -21,8 +21,7 @@ from page.limits import Limits
 from page.runs import Run
 from page.server import Page
 from page.session import Sessions
-from page_toys import messages, toy_job, until, until_cycles, until_ended
-from toys import toy_pair
+from page_toys import endless_pair, messages, toy_job, until, until_cycles, until_ended
 from viasd_core.dimr.masks import read_mask
 from viasd_core.errors import SettingsError
 from viasd_core.pair import ModelPair
@@ -78,7 +77,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def deep() -> ModelPair:
-    return toy_pair(layers=LAYERS, max_position_embeddings=8192, noise=0.01)
+    return endless_pair(layers=LAYERS)
 
 
 @pytest.fixture
@@ -341,7 +340,7 @@ def test_a_search_that_has_nothing_to_choose_from_ends_with_the_sentence(desk: D
 def test_a_client_can_search_and_decode_with_the_mask(served: Callable[..., tuple[Page, str]]) -> None:
     from gradio_client import Client  # type: ignore[import-untyped]
 
-    deep = toy_pair(layers=LAYERS, max_position_embeddings=2048)
+    deep = endless_pair(layers=LAYERS)
     page, address = served(lambda preset: deep)
     client = Client(address, verbose=False)
     try:
