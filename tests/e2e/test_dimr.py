@@ -56,13 +56,13 @@ class MaskTab:
         self.page.locator("#viasd-dimr").get_by_role("button", name=name, exact=True).click()
 
     def search(self, steps: int = 20_000) -> None:
-        """Start a small search and wait for its first masks of the wanted size."""
+        """Start a small search."""
         self.page.get_by_role("button", name="What masks are scored on").click()
         fields = {"skip_ratio": 0.4, "prompts": 2, "tokens": 4, "steps": steps, "patience": steps}
         for name, value in fields.items():
             self.tab.number(f"dimr-{name}", value)
         self.press("Search")
-        self.wait("shown.points > 2 || ['done', 'error'].includes(shown.state)")
+        self.wait("shown.run !== null")
 
     def stop(self) -> None:
         self.press("Stop")
@@ -91,8 +91,9 @@ def test_a_search_is_watched_stopped_used_in_a_running_generation_saved_and_open
     tab = open_tab()
     masks = MaskTab(tab)
     masks.search()
+    masks.wait("shown.points > 0")
     seen = masks.report()["points"]
-    masks.wait(f"shown.points > {seen}")
+    masks.wait(f"shown.points > {seen} + 2")
     masks.stop()
     assert masks.report()["state"] == "stopped"
     expect(tab.page.locator("#viasd-dimr")).to_contain_text("not judged yet")
@@ -142,6 +143,7 @@ def test_a_search_is_watched_stopped_used_in_a_running_generation_saved_and_open
 def test_a_reload_shows_the_search_again_and_another_tab_has_its_own(open_tab: OpenTab, site: Served) -> None:
     mine, theirs = MaskTab(open_tab()), MaskTab(open_tab())
     mine.search()
+    mine.wait("shown.points > 2")
     run = mine.report()["run"]
     assert theirs.report()["run"] is None
     mine.page.reload()
@@ -150,7 +152,8 @@ def test_a_reload_shows_the_search_again_and_another_tab_has_its_own(open_tab: O
     mine.wait("shown.points > 2")
     assert mine.report()["run"] == run and mine.report()["state"] == "running"
     theirs.search(steps=2)
-    assert theirs.report()["points"] == 0 and theirs.report()["state"] == "queued"
+    theirs.wait("shown.state === 'queued'")
+    assert theirs.report()["points"] == 0
     mine.stop()
     theirs.wait("shown.state === 'done' && shown.judged")
     assert theirs.report()["points"] == 3 and theirs.report()["run"] != run
