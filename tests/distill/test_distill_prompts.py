@@ -38,6 +38,15 @@ def test_one_json_array_is_as_good_as_lines(tmp_path: Path) -> None:
     assert read_prompts([path]) == ["One", "Two"]
 
 
+def test_a_named_layout_reads_what_would_be_taken_for_another(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "odd.jsonl", {"instruction": "Say it.", "input": "", "question": "Why?", "answer": "."}
+    )
+    with pytest.raises(DataError, match="task 'gsm' is not known"):
+        read_prompts([path], "gsm")
+    assert [read_prompts([path], task) for task in ("instructions", "gsm8k")] == [["Say it."], ["Why?"]]
+
+
 def test_text_is_one_prompt_a_paragraph(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_bytes("\ufeffFirst line\r\nof one.\r\n \t\r\n\r\nGrüße!\n\n\n  Third.  \n".encode())

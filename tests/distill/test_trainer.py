@@ -16,6 +16,7 @@ from viasd_core.distill import train
 from viasd_core.distill.ar import ArObjective
 from viasd_core.distill.batches import held_out_batches
 from viasd_core.distill.block import BlockObjective
+from viasd_core.distill.eagle import EagleObjective
 from viasd_core.distill.objective import HeldOut, Objective
 from viasd_core.distill.shards import ShardFolder
 from viasd_core.distill.train import Trainer, Training
@@ -38,9 +39,11 @@ def paths(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Path
 
 def objective(target: Target, kind: str = "ar", width: int = 30) -> Objective:
     torch.manual_seed(0)
-    if kind == "ar":
-        return ArObjective(target, (0, 3), torch.arange(width))
     ids = torch.arange(width)
+    if kind == "ar":
+        return ArObjective(target, (0, 3), ids)
+    if kind == "eagle":
+        return EagleObjective(target, TAPS, 0, ids, anchors=3)
     return BlockObjective(target, TAPS, (0,), ids, slots=4, mask_token=39, anchors=3, domino=kind == "domino")
 
 
@@ -60,7 +63,7 @@ def noted(heard: Heard) -> Callable[[str, dict[str, Any]], None]:
     return lambda kind, facts: heard.append((kind, facts))
 
 
-@pytest.mark.parametrize("kind", ["ar", "block", "domino"])
+@pytest.mark.parametrize("kind", ["ar", "eagle", "block", "domino"])
 @pytest.mark.parametrize("steps", [(1,), (5, 6), (12,)])
 def test_a_training_killed_at_any_step_ends_where_an_uninterrupted_one_ends(
     steps: tuple[int, ...], kind: str, target: Target, paths: list[Path], tmp_path: Path

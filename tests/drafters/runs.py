@@ -95,6 +95,23 @@ def sampled_p_values(
     return p_value(counts.reshape(-1), law.reshape(-1)), p_value(counts.reshape(-1), other.reshape(-1))
 
 
+CYCLES: dict[str, dict[str, Any]] = {
+    "sd": {"method": "sd"},
+    "sd sampled": {"method": "sd", "temperature": 1.0},
+    "via-sd": {"temperature": 1.0},
+    "own slim cache": {"temperature": 1.0, "slim_kv": "own"},
+    "strict": {"strict": True},
+}
+
+
+def cycle_settings(name: str, mask: str, max_new_tokens: int = 40) -> Settings:
+    """Settings that make every kind of cycle of CYCLES[name]; the three-tier ones skip layers by `mask`."""
+    settings = Settings(max_new_tokens=max_new_tokens, gamma=3, **CYCLES[name])
+    if settings.method == "via-sd":
+        settings = settings.with_(mask=mask, alpha1=0.05, alpha2=0.01, debt_cap=4)
+    return settings
+
+
 def state_follows_from_the_text(
     pair: ModelPair, trained: Trained, settings: Settings, cycles: int
 ) -> list[int]:
@@ -126,6 +143,15 @@ def state_follows_from_the_text(
 
 
 @torch.inference_mode()
+def replaced_text_leaves_no_trace(pair: ModelPair, trained: Trained, start: int) -> None:
+    """A drafter told of other tokens from `start` on drafts as one that never read the old ones."""
+    text, tokens = [1, 4, 2, 7, 7, 0, 3, 5, 6], [3, 3, 0, 1]
+    found = draft_behind_replaced_text(pair, trained, text, start, tokens).logits
+    wanted = first_draft(pair, trained, [*text[:start], *tokens], 3).logits
+    assert found is not None and wanted is not None
+    torch.testing.assert_close(found, wanted, atol=1e-9, rtol=0.0)
+
+
 def draft_behind_replaced_text(
     pair: ModelPair, trained: Trained, text: list[int], start: int, tokens: list[int]
 ) -> Draft:

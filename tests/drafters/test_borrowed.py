@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from drafters.checkpoint_files import saved, target_of
 from drafters.own_files import borrowed, borrowed_parts
 from drafters.runs import (
+    CYCLES,
     GREEDY,
+    cycle_settings,
     first_draft,
     noise,
     parts_with,
@@ -30,7 +32,6 @@ from viasd_core.live import LiveSettings
 from viasd_core.pair import ModelPair, load_pair
 from viasd_core.presets import DrafterSpec, Preset
 from viasd_core.probs import Sampling
-from viasd_core.settings import Settings
 from viasd_core.sources import Source
 from viasd_core.verifier import Verifier
 
@@ -127,21 +128,10 @@ def test_every_token_is_drawn_from_the_row_it_reports(tmp_path: Path) -> None:
         assert set(draft.tokens.tolist()) <= {0, 3, 4, 8, 11}
 
 
-CYCLES: dict[str, dict[str, Any]] = {
-    "sd": {"method": "sd"},
-    "sd sampled": {"method": "sd", "temperature": 1.0},
-    "via-sd": {"temperature": 1.0},
-    "own slim cache": {"temperature": 1.0, "slim_kv": "own"},
-    "strict": {"strict": True},
-}
-
-
 @pytest.mark.parametrize("name", CYCLES)
 def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    settings = Settings(max_new_tokens=30, gamma=3, **CYCLES[name])
-    if settings.method == "via-sd":
-        settings = settings.with_(mask=MASKED, alpha1=0.05, alpha2=0.01, debt_cap=4)
+    settings = cycle_settings(name, MASKED, 30)
     loop = Loop(parts_with(pair, trained), [5, 1, 7, 3], settings, LiveSettings(settings))
     compared = 0
     while loop.step().finish is None:

@@ -20,9 +20,11 @@ from drafters.plain_forward import (
     widened,
 )
 from drafters.runs import (
-    draft_behind_replaced_text,
+    CYCLES,
+    cycle_settings,
     first_draft,
     parts_with,
+    replaced_text_leaves_no_trace,
     sampled_p_values,
     state_follows_from_the_text,
     texts_agree,
@@ -91,22 +93,11 @@ def test_every_token_is_drawn_from_the_row_it_reports(tmp_path: Path) -> None:
     assert draft.tokens.tolist() != draft.probs.argmax(-1).tolist()
 
 
-CYCLES: dict[str, dict[str, Any]] = {
-    "sd": {"method": "sd"},
-    "sd sampled": {"method": "sd", "temperature": 1.0},
-    "via-sd": {"temperature": 1.0},
-    "own slim cache": {"temperature": 1.0, "slim_kv": "own"},
-    "strict": {"strict": True},
-}
-
-
 @pytest.mark.parametrize("name", CYCLES)
 def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, tmp_path: Path) -> None:
     """Masks and rejected rows are overwritten, q's features take the place of provisional ones."""
     pair, trained = small(tmp_path)
-    settings = Settings(max_new_tokens=40, gamma=3, **CYCLES[name])
-    if settings.method == "via-sd":
-        settings = settings.with_(mask="110101", alpha1=0.05, alpha2=0.01, debt_cap=4)
+    settings = cycle_settings(name, "110101")
     debts = state_follows_from_the_text(pair, trained, settings, cycles=18)
     assert len(debts) > 8
     if settings.method == "via-sd":
@@ -116,11 +107,7 @@ def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, t
 @pytest.mark.parametrize("start", [2, 6, 9])
 def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    text, tokens = [1, 4, 2, 7, 7, 0, 3, 5, 6], [3, 3, 0, 1]
-    found = draft_behind_replaced_text(pair, trained, text, start, tokens).logits
-    wanted = first_draft(pair, trained, [*text[:start], *tokens], 3).logits
-    assert found is not None and wanted is not None
-    torch.testing.assert_close(found, wanted, atol=1e-9, rtol=0.0)
+    replaced_text_leaves_no_trace(pair, trained, start)
 
 
 def test_greedy_text_with_the_drafter_is_plain_decodings(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from torch import Tensor
 from drafters.checkpoint_files import eagle, eagle_parts, saved, target_of
 from drafters.plain_forward import embedding_of, feature_rows, plain_chain
 from drafters.runs import (
+    CYCLES,
     GREEDY,
-    draft_behind_replaced_text,
+    cycle_settings,
     first_draft,
     noise,
     parts_with,
+    replaced_text_leaves_no_trace,
     sampled_p_values,
     state_follows_from_the_text,
     texts_agree,
@@ -105,22 +107,11 @@ def small(
     return pair, load(eagle(tmp_path, target.config, draft_vocab, seed=5, **changes), target)
 
 
-CYCLES: dict[str, dict[str, Any]] = {
-    "sd": {"method": "sd"},
-    "sd sampled": {"method": "sd", "temperature": 1.0},
-    "via-sd": {"temperature": 1.0},
-    "own slim cache": {"temperature": 1.0, "slim_kv": "own"},
-    "strict": {"strict": True},
-}
-
-
 @pytest.mark.parametrize("name", CYCLES)
 def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, tmp_path: Path) -> None:
     """Behind rejections, rewinds, strict corrections, and q's features in place of provisional ones."""
     pair, trained = small(tmp_path)
-    settings = Settings(max_new_tokens=40, gamma=3, **CYCLES[name])
-    if settings.method == "via-sd":
-        settings = settings.with_(mask="110101", alpha1=0.05, alpha2=0.01, debt_cap=4)
+    settings = cycle_settings(name, "110101")
     debts = state_follows_from_the_text(pair, trained, settings, cycles=18)
     assert len(debts) > 8
     if settings.method == "via-sd":
@@ -144,11 +135,7 @@ def test_a_second_prompt_starts_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", [2, 6, 9])
 def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    text, tokens = [1, 4, 2, 7, 7, 0, 3, 5, 6], [3, 3, 0, 1]
-    found = draft_behind_replaced_text(pair, trained, text, start, tokens).logits
-    wanted = first_draft(pair, trained, [*text[:start], *tokens], 3).logits
-    assert found is not None and wanted is not None
-    torch.testing.assert_close(found, wanted, atol=1e-9, rtol=0.0)
+    replaced_text_leaves_no_trace(pair, trained, start)
 
 
 def test_greedy_text_with_the_drafter_is_plain_decodings(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 from drafters.checkpoint_files import Tensors, block_medusa_parts, numbered_medusa_parts, saved, target_of
 from drafters.plain_forward import read_all
 from drafters.runs import (
+    CYCLES,
+    cycle_settings,
     draft_behind_replaced_text,
     first_draft,
     parts_with,
@@ -141,19 +143,10 @@ def test_every_token_is_drawn_from_the_row_it_reports(tmp_path: Path) -> None:
     assert len(tokens) > 2
 
 
-CYCLES: dict[str, dict[str, Any]] = {
-    "sd sampled": {"method": "sd", "temperature": 1.0},
-    "via-sd": {"temperature": 1.0},
-    "strict": {"strict": True},
-}
-
-
 @pytest.mark.parametrize("name", CYCLES)
 def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(name: str, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    settings = Settings(max_new_tokens=40, gamma=3, **CYCLES[name])
-    if settings.method == "via-sd":
-        settings = settings.with_(mask="110101", alpha1=0.05, alpha2=0.01, debt_cap=4)
+    settings = cycle_settings(name, "110101")
     assert len(state_follows_from_the_text(pair, trained, settings, cycles=18)) > 8
 
 

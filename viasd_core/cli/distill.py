@@ -20,11 +20,15 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--preset", required=True, metavar="NAME|FILE.yaml", help="whose verifier")
     parser.add_argument(
-        "--kind", required=True, choices=("ar", "block"), help="token by token, or in parallel"
+        "--kind",
+        required=True,
+        choices=("ar", "eagle", "block"),
+        help="token by token; the same, reading the verifier's hidden states; a block in parallel",
     )
     parser.add_argument(
         "--data", required=True, nargs="+", metavar="FILE", help="prompts: JSON, JSONL, CSV or text"
     )
+    parser.add_argument("--task", metavar="NAME", help="layout of --data where it cannot be recognised")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where the drafter is written")
     parser.add_argument(
         "--answers", type=Path, metavar="DIR", help="where answers are kept (default OUT/answers)"
@@ -32,11 +36,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tokens", type=int, help="tokens the verifier shall write (default 1000000)")
     parser.add_argument("--blocks", metavar="L,L,...", help="verifier layers the drafter starts from")
     parser.add_argument(
-        "--layers", type=int, help="how many blocks, chosen by importance (default 2; block: 3)"
+        "--layers", type=int, help="how many blocks, chosen by importance (default 2; eagle: 1; block: 3)"
     )
     parser.add_argument("--draft-vocab", type=int, help="ids the drafter can say (default 16384)")
     parser.add_argument("--slots", type=int, help="block: slots, the anchor among them (default 8)")
-    parser.add_argument("--taps", type=int, help="block: verifier layers that are fused (default 4)")
+    parser.add_argument("--taps", type=int, help="eagle, block: verifier layers that are fused (default 4)")
     parser.add_argument("--domino", action="store_true", help="block: train a causal correction as well")
     parser.add_argument(
         "--temperatures", type=float, nargs="+", metavar="T", help="of the answers (default 0.2 0.7)"
@@ -71,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
     if args.temperatures is not None:
         named["temperatures"] = tuple(args.temperatures)
     request = Request(kind=args.kind, domino=args.domino, **named)
-    if args.kind == "ar" and (args.slots is not None or args.taps is not None):
-        raise SettingsError("--slots and --taps shape a block drafter; leave them out with --kind ar")
+    if args.kind != "block" and args.slots is not None:
+        raise SettingsError(f"--slots shapes a block drafter; leave it out with --kind {args.kind}")
+    if args.kind == "ar" and args.taps is not None:
+        raise SettingsError("--taps shapes a drafter that reads features; leave it out with --kind ar")
     workers = default_workers(choose_device(args.device)) if args.workers is None else args.workers
     if workers < 1:
         raise SettingsError(f"--workers must be at least 1; got {workers}")
@@ -81,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         request,
         args.data,
         args.out,
+        task=args.task,
         answers=args.answers,
         workers=workers,
         dtype=args.dtype,

@@ -29,6 +29,7 @@ from .batches import feature_scale, held_out, id_counts
 from .block import BlockObjective
 from .card import write_card, write_drafter
 from .collect import Plan
+from .eagle import EagleObjective
 from .objective import Objective
 from .prompts import prepare, read_prompts
 from .request import Request
@@ -46,6 +47,7 @@ def distill(
     data: Sequence[str],
     out: Path,
     *,
+    task: str | None = None,
     answers: Path | None = None,
     workers: int = 1,
     dtype: str = "auto",
@@ -54,11 +56,12 @@ def distill(
 ) -> dict[str, Any]:
     """Make the drafter `request` asks for in folder `out`; figures for `--json`.
 
-    `answers` is where the verifier's answers are kept and looked for (default: `out`/answers); drafters of
-    both kinds can share them. Raises DataError, SettingsError, SourceError, PairError.
+    `task` names the layout of `data` where it cannot be recognised. `answers` is where the verifier's
+    answers are kept and looked for (default: `out`/answers); drafters of all kinds can share them. Raises
+    DataError, SettingsError, SourceError, PairError.
     """
     started = time.perf_counter()
-    texts = read_prompts(data)
+    texts = read_prompts(data, task)
     team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
@@ -131,11 +134,11 @@ def check_shape(request: Request, target: Target) -> None:
 
 
 def taps_for(request: Request, target: Target) -> int:
-    """How many layers are tapped. 0: a block drafter asks for more than there are. With kind ar the features
-    are only kept for a block drafter to come, so a shallow verifier just has fewer.
+    """How many layers are tapped. 0: the drafter reads more than there are. With kind ar the features are
+    only kept for another drafter to come, so a shallow verifier just has fewer.
     """
     most = max(1, target.runner.n_layers - 3)
-    return request.taps if request.taps <= most else 0 if request.kind == "block" else most
+    return request.taps if request.taps <= most else most if request.kind == "ar" else 0
 
 
 def make_objective(
@@ -155,6 +158,9 @@ def make_objective(
     torch.manual_seed(request.seed)
     if request.kind == "ar":
         return ArObjective(target, origins, draft_ids)
+    scale = feature_scale(folder.paths()[0])
+    if request.kind == "eagle":
+        return EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
     return BlockObjective(
         target,
         plan.taps,
@@ -164,7 +170,7 @@ def make_objective(
         mask_token=unused_id(counts),
         domino=request.domino,
         shift=True,
-        scale=feature_scale(folder.paths()[0]),
+        scale=scale,
     )
 
 

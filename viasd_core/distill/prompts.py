@@ -22,19 +22,21 @@ class Prompt:
     ids: tuple[int, ...]
 
 
-def read_prompts(paths: Sequence[str | Path]) -> list[str]:
+def read_prompts(paths: Sequence[str | Path], task: str | None = None) -> list[str]:
     """The prompts of all files, in order, without repeats; answers beside them are not read.
 
-    Raises DataError: no such file, nothing in it, not one of the known layouts.
+    `task` names the layout of records where it cannot be recognised. Raises DataError: no such file, nothing
+    in it, not one of the known layouts.
     """
     found: dict[str, None] = {}
     for path in paths:
-        found.update(dict.fromkeys(_paragraphs(path) if str(path).endswith(".txt") else _records(path)))
+        text = str(path).endswith(".txt")
+        found.update(dict.fromkeys(_paragraphs(path) if text else _records(path, task)))
     return list(found)
 
 
-def _records(path: str | Path) -> list[str]:
-    return [item.prompt.strip() for item in read_items(path)]
+def _records(path: str | Path, task: str | None) -> list[str]:
+    return [item.prompt.strip() for item in read_items(path, task=task)]
 
 
 def _paragraphs(path: str | Path) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from ..errors import SettingsError
 
-Kind = Literal["ar", "block"]
-BLOCKS = {"ar": 2, "block": 3}  # layers of a drafter unless told
+Kind = Literal["ar", "eagle", "block"]
+BLOCKS = {"ar": 2, "eagle": 1, "block": 3}  # layers of a drafter unless told
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Request:
     layers: int = 0  # how many blocks, where `origins` is empty
     draft_vocab: int = 16384
     slots: int = 8  # block: the anchor and what is drafted in parallel
-    taps: int = 4  # block: verifier layers whose outputs are fused
+    taps: int = 4  # eagle, block: verifier layers whose outputs are fused
     domino: bool = False  # block: train the causal correction as well
     temperatures: tuple[float, ...] = (0.2, 0.7)
     max_new_tokens: int = 256
@@ -34,7 +34,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise SettingsError(f"kind must be ar or block; got {self.kind!r}")
+            raise SettingsError(f"kind must be ar, eagle or block; got {self.kind!r}")
         for name, least in (
             ("tokens", 1),
             ("layers", 0),
@@ -53,6 +53,8 @@ class Request:
             raise SettingsError(
                 f"blocks names {len(self.origins)} layers and layers asks for {self.layers}; give one of them"
             )
+        if self.kind == "eagle" and self.blocks != 1:
+            raise SettingsError(f"a drafter of kind eagle has one layer; got {self.blocks}")
         if self.seed >= 2**32:
             raise SettingsError(f"seed must be below {2**32}; got {self.seed}")
         if not 0 < self.epochs <= 1000:
@@ -62,7 +64,7 @@ class Request:
         if not self.temperatures or not all(0 <= value <= 10 for value in self.temperatures):
             raise SettingsError(f"temperatures must lie between 0 and 10; got {list(self.temperatures)}")
         if self.domino and self.kind != "block":
-            raise SettingsError("domino corrects a block drafter; it does not go with kind ar")
+            raise SettingsError(f"domino corrects a block drafter; it does not go with kind {self.kind}")
 
     @property
     def blocks(self) -> int:

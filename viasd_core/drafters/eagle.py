@@ -3,7 +3,8 @@
 Layout as published, in safetensors: `fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`, and `embed_tokens`,
 which may be missing and is then the verifier's. Features are the hidden states at the input of the verifier's
 layers 2, L // 2 and L - 3, unless `eagle_config.eagle_aux_hidden_state_layer_ids` names the layers they lie
-behind.
+behind. With `borrowed_head` in the config (what `distill` writes) the head is the verifier's, cut to the
+draft vocabulary, and `lm_head` is not in the file.
 
 Row t joins the feature of token t with the embedding of token t + 1 and predicts token t + 2. Behind the
 newest feature, the layer's own output stands in for the next one.
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -28,11 +29,12 @@ from ..tiers import PREFILL_CHUNK
 from ..transfer import to_device
 from ..verifier import Verifier
 from .base import Draft, Drafter
-from .borrowed import from_offsets, spread
+from .borrowed import cut_head, from_offsets, spread
 from .checkpoints import Checkpoint, Target, Trained, check_equal
 from .eagle_network import EagleNetwork, WideLayer, network_config
 
 AUX_LAYERS = "eagle_aux_hidden_state_layer_ids"
+BORROWED_HEAD = "borrowed_head"
 UNUSED = ("d2t", "t2d")  # read apart, or follows from d2t
 PICKLED = ("*.bin", "*.pt", "*.pth")
 
@@ -192,12 +194,22 @@ def load_network(
             f"{checkpoint.name} is incomplete: its hidden size {config.hidden_size} is not the verifier's "
             f"{theirs}, so it needs a tensor 'embed_tokens.weight'"
         )
-    width = draft_width(checkpoint)
+    borrowed = checkpoint.config.get(BORROWED_HEAD) is True
+    width = 0 if borrowed else draft_width(checkpoint)
     network = EagleNetwork(config, features * theirs, width, embedding, layer(config))
     checkpoint.fill(network, target, ignore=unused)
+    if borrowed:
+        network.lm_head = lent_head(checkpoint, target, config.hidden_size)
     # Made anew: in bfloat16, which `fill` casts to, the angles of far positions would be wrong.
     network.rotary_emb = LlamaRotaryEmbedding(config).to(target.runner.device)
     return network
+
+
+def lent_head(checkpoint: Checkpoint, target: Target, hidden_size: int) -> nn.Linear:
+    """The verifier's head over the draft vocabulary. Raises PairError where it reads another width."""
+    check_equal(checkpoint, target, "hidden size", hidden_size, target.config.hidden_size)
+    ids = draft_ids(checkpoint, target)
+    return target.head if ids is None else cut_head(target.head, ids)
 
 
 def feature_layers(checkpoint: Checkpoint, target: Target) -> list[int]:

@@ -93,7 +93,10 @@ class WideLayer(nn.Module):
 
 
 class EagleNetwork(nn.Module):
-    """EAGLE-3's weights. It keeps no text and no rows: a chain and a tree drafter plan their own passes."""
+    """EAGLE-3's weights. It keeps no text and no rows: a chain and a tree drafter plan their own passes.
+
+    `draft_vocab` 0: the head is borrowed, and set as `lm_head` by whoever lends it.
+    """
 
     def __init__(
         self, config: LlamaConfig, features: int, draft_vocab: int, embedding: bool, layer: WideLayer
@@ -102,7 +105,8 @@ class EagleNetwork(nn.Module):
         self.midlayer = layer
         self.fc = nn.Linear(features, config.hidden_size, bias=False)
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(config.hidden_size, draft_vocab, bias=False)
+        if draft_vocab:
+            self.lm_head = nn.Linear(config.hidden_size, draft_vocab, bias=False)
         if embedding:
             self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.rotary_emb = LlamaRotaryEmbedding(config)
