@@ -15,12 +15,12 @@ from .dimr.masks import LayerMask, follows_ratio
 from .drafters.base import BlockParallel, Drafter, TreeDrafter
 from .emit import Emitter
 from .errors import MaskError, PairError, PromptError
-from .live import KNOB_NAMES, LiveSettings
+from .live import KNOB_NAMES, Knobs, LiveSettings
 from .methods import make_method
 from .methods.base import Run
 from .methods.outcome import Outcome
 from .pair import ModelPair
-from .parts import Parts, SlimPart, choose_masks, parts_of, slim_parts
+from .parts import Parts, SlimPart, choose_first, parts_of, slim_parts
 from .probs import Noise
 from .settings import BLOCK_METHODS, TREE_METHODS, Settings
 from .stop import StopRules
@@ -139,8 +139,10 @@ class Loop:
             )
             for name in changed
         ]
-        if "skip_ratio" in changed and self.slims:
-            events.append(self._switch_mask(new.skip_ratio, now_us))
+        if self.slims and not {"skip_ratio", "mask"}.isdisjoint(changed):
+            old = self.slims[0].name
+            said = self._switch_mask(new, another="mask" in changed)
+            events.append(EventRow(now_us, self.cycle, "note", "mask", old, said))
         return events
 
     @property
@@ -148,26 +150,25 @@ class Loop:
         """The first slim verifier's mask."""
         return self.slims[0].mask if self.slims else None
 
-    def _switch_mask(self, ratio: float, now_us: int) -> EventRow:
-        """Another mask for the first slim verifier, inside those of the stronger ones."""
-        old, refusal = self.slims[0], ""
-        if old.mask is None:
-            refusal = "a model as the first tier ignores the skip ratio"
-        elif self.settings.slim_ratio is None or not follows_ratio(self.settings.mask):
-            refusal = "an explicit mask ignores the skip ratio"
-        else:
-            stronger = [slim.mask for slim in self.slims[1:] if slim.mask is not None]
-            asked = [ratio, *stronger]
-            try:
-                new = choose_masks(self.parts, self.settings, asked)[0]
-            except MaskError as error:
-                refusal = str(error)
-        if refusal:
-            return EventRow(now_us, self.cycle, "note", "mask", old.name, refusal)
+    def _switch_mask(self, knobs: Knobs, *, another: bool) -> str:
+        """Give the first slim verifier the mask that the knobs choose, `another` choice than before or the
+        same, inside those of the stronger ones; its name. One that cannot be had leaves the old one in force,
+        and a sentence says why.
+        """
+        if self.mask is None:
+            return "a model as the first tier has no layer mask"
+        if not another and (self.settings.slim_ratio is None or not follows_ratio(knobs.mask)):
+            return "an explicit mask ignores the skip ratio"
+        stronger = [slim.mask for slim in self.slims[1:] if slim.mask is not None]
+        try:
+            new = choose_first(self.parts, knobs.mask, knobs.skip_ratio, stronger)
+        except MaskError as error:
+            return str(error)
+        changes = new.bits != self.mask.bits
         self.slims[0] = SlimPart(new.layers, new.name, new)
-        if old.mask is not None and new.bits != old.mask.bits:
+        if changes:
             self.run.verifier.set_slim(new.layers)
-        return EventRow(now_us, self.cycle, "note", "mask", old.name, new.name)
+        return new.name
 
     def _notes(self, now_us: int) -> list[EventRow]:
         if not self.run.drafter_out_of_context or self._noted_context:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from .dimr.chain import choose_chain
-from .dimr.masks import LayerMask, MaskStore, even_mask
+from .dimr.masks import LayerMask, MaskStore, even_mask, follows_ratio
 from .drafters.autoregressive import AutoregressiveDrafter
 from .drafters.base import Drafter
 from .drafters.lookup import LookupDrafter
@@ -96,6 +96,19 @@ def choose_masks(
     if not given:
         return [parts.masks.choose(settings.mask, settings.skip_ratio)]
     return choose_chain(parts.masks, given, settings.mask)
+
+
+def choose_first(parts: Parts, choice: str, ratio: float, stronger: Sequence[LayerMask]) -> LayerMask:
+    """The first slim verifier's mask by `choice` and skip `ratio`, inside the `stronger` ones'. Raises
+    MaskError.
+    """
+    if parts.masks is None:
+        raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")
+    if not stronger:
+        return parts.masks.choose(choice, ratio)
+    follows = follows_ratio(choice)
+    first = ratio if follows else choice
+    return choose_chain(parts.masks, [first, *stronger], choice if follows else "auto")[0]
 
 
 def parts_of(pair: ModelPair) -> Parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,14 +113,18 @@ def nested(mask: str, count: int, alone: Mapping[int, float]) -> str:
     return "".join("0" if unit in chosen else "1" for unit in range(len(mask)))
 
 
-def curve(bench: Bench, mask: str, alone: Mapping[int, float]) -> dict[str, Any]:
-    """Numbers over the skip ratio (the paper's Fig. 4), with masks nested around the found one, and the
-    ratio of highest predicted speed, or the sentence that none beats speculative decoding.
-    """
+def nested_masks(bench: Bench, mask: str, alone: Mapping[int, float]) -> list[str]:
+    """Masks nested around the found one, a skip ratio of `CURVE` each, and the found one."""
     units = bench.read(mask).granularity
     counts = sorted({skip_count(ratio, bench.n_layers, units) for ratio in CURVE} | {mask.count("0")})
     most = len(set(alone) | {unit for unit, bit in enumerate(mask) if bit == "0"})
-    points = [bench.judge(nested(mask, count, alone)) for count in counts if 0 < count <= most]
+    return [nested(mask, count, alone) for count in counts if 0 < count <= most]
+
+
+def curve(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Judged masks over the skip ratio (the paper's Fig. 4), and the ratio of highest predicted speed, or the
+    sentence that none beats speculative decoding.
+    """
     best = max(points, key=lambda point: point["predicted"]["speed"])
     speed, ratio = best["predicted"]["speed"], best["skip_ratio"]
     if speed > 1:
@@ -131,7 +135,7 @@ def curve(bench: Bench, mask: str, alone: Mapping[int, float]) -> dict[str, Any]
             f"predicted to beat speculative decoding with the same drafter; the best, {ratio:.0%}, gives "
             f"{speed:.2f} times its speed"
         )
-    return {"points": points, "optimum": ratio if speed > 1 else None, "sentence": sentence}
+    return {"points": list(points), "optimum": ratio if speed > 1 else None, "sentence": sentence}
 
 
 @torch.inference_mode()

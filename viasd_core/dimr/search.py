@@ -99,6 +99,15 @@ class Search:
         self._before_us = past[-1].t_us if past else 0
         self._started = time.perf_counter_ns()
 
+    @property
+    def planned(self) -> int:
+        """Masks to evaluate when the search is not ended early."""
+        free, settings = len(self.space.free), self.settings
+        if settings.kind == "greedy":
+            return sum(free - gone for gone in range(self.space.skipped))
+        singles = free if settings.kind == "dimr" else 0
+        return singles + min(settings.steps + 1, self.space.size)
+
     def __iter__(self) -> Iterator[Observation]:
         return self._greedy() if self.settings.kind == "greedy" else self._steps()
 
