@@ -228,8 +228,8 @@ def strict_trace() -> Trace:
 def tree_trace() -> Trace:
     """CURE: a cycle whose repair keeps two more drafted tokens than branch 0, and one without a gain."""
     trace = Trace()
-    marks = {"region_c_accepted": 3, "full_forwards": 1, "alpha1": None, "alpha2": None, "slim_forwards": 0}
-    marks |= {"skip_ratio": None, "tau_margin": 1.0, "v_max": 90}
+    marks: dict[str, Any] = {"region_c_accepted": 3, "full_forwards": 1, "slim_forwards": 0}
+    marks |= {"alpha1": None, "alpha2": None, "skip_ratio": None, "tau_margin": 1.0, "v_max": 90}
     trace.add(
         CycleEvent(
             cycle_row(0, 3, 4, 8, tree_nodes=5, n_q=7, n_s=0, **marks),

@@ -24,9 +24,9 @@ def trees_hold(trace: Trace) -> Iterator[str]:
     for number, nodes in trees.items():
         for problem in (*_node_problems(nodes), *_shape_problems(nodes)):
             yield f"tree.csv: cycle {number}{problem}"
-    for row in trace.tokens:
-        for problem in _token_problems(row, trees.get(row.cycle, {})):
-            yield f"cycle {row.cycle}, slot {row.slot}: {problem}"
+    for token in trace.tokens:
+        for problem in _token_problems(token, trees.get(token.cycle, {})):
+            yield f"cycle {token.cycle}, slot {token.slot}: {problem}"
 
 
 def _cycle_problems(cycle: CycleRow, nodes: Nodes) -> Iterator[str]:

@@ -59,6 +59,7 @@ def test_sampled_traces_are_sound(name: str) -> None:
         assert check(trace_of(seed, temperature=1.0, **VARIANTS[name])) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_sampled_text_has_exactly_the_verifiers_law(name: str) -> None:
     """C9 and T3: joint law of pairs of tokens, in trees with several children."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ def test_greedy_text_is_plain_decodings_for_every_family(family: str, tmp_path: 
 def test_a_tree_keeps_more_than_its_greedy_chain(tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
     parts = parts_with(pair, trained)
-    options = {"max_new_tokens": 60, "gamma": 4}
+    options: dict[str, Any] = {"max_new_tokens": 60, "gamma": 4}
     wide = run(parts, [5, 1, 7, 3], Settings(method="eagle2", beam=4, v_max=40, **options))
     chain = run(parts, [5, 1, 7, 3], Settings(method="eagle2", beam=1, v_max=4, **options))
     assert len(wide.cycles) < len(chain.cycles)
@@ -133,7 +134,7 @@ def test_sampled_text_follows_the_verifiers_law(tmp_path: Path) -> None:
     pair = toy_pair(drafter="none", layers=6, vocab=4)
     target = target_of(pair)
     trained = load(eagle(tmp_path, target.config, 3, seed=5), target)
-    options = {"method": "eagle2", "gamma": 3, "beam": 2, "v_max": 8}
+    options: dict[str, Any] = {"method": "eagle2", "gamma": 3, "beam": 2, "v_max": 8}
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=150, **options)
     assert ours > 1e-3 and other < 1e-3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from viasd_core import tree
 from viasd_core.cure.growth import DraftTree, Step, grow, until_end
 
 DEPTH = 15
-WIDE = {"beam": 64, "budget": 256}
+WIDE: dict[str, Any] = {"beam": 64, "budget": 256}
 
 
 def steps(*tokens: int, logp: float = -1.0) -> list[Step]:

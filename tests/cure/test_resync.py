@@ -126,6 +126,7 @@ def test_where_branch_0_wins_nothing_is_moved(tmp_path: Path, monkeypatch: pytes
     assert moved == {False: {False}, True: {True}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_after_200_trees_every_row_is_that_of_a_recompute(temperature: float, tmp_path: Path) -> None:
     """T4 and I2: keys, values and features of all layers."""

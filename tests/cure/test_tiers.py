@@ -119,6 +119,7 @@ def draws_inside_blocks(trace: Trace, prompt: list[int]) -> list[tuple[list[int]
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("thresholds", "suffix"), [((0.6, 0.35), "S2"), ((0.5, 0.7), "S2"), (ALWAYS_C, "S1")]
 )

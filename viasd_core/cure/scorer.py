@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,7 @@ def scores(blocks: Sequence[Block], model: str, seed: int = 0) -> np.ndarray:
     return found
 
 
-def _model(name: str, seed: int):  # type: ignore[no-untyped-def]  # scikit-learn ships no types
+def _model(name: str, seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -144,7 +145,9 @@ def _model(name: str, seed: int):  # type: ignore[no-untyped-def]  # scikit-lear
     return HistGradientBoostingClassifier(max_depth=3, max_iter=100, random_state=seed)
 
 
-def admit(gains: Sequence[int], ranked: Sequence[float], budgets: Iterable[float]) -> list[Admission]:
+def admit(
+    gains: Sequence[int], ranked: Sequence[float] | np.ndarray, budgets: Iterable[float]
+) -> list[Admission]:
     """Admit the best-scored share r of the blocks for each budget; earlier blocks first where scores tie.
 
     Raises DataError when no block is useful.
