@@ -131,9 +131,9 @@ class Loop:
             for name in changed
         ]
         if self.mask is not None and not {"skip_ratio", "mask"}.isdisjoint(changed):
-            old = self.mask.name
+            before = self.mask.name
             said = self._switch_mask(new, another="mask" in changed)
-            events.append(EventRow(now_us, self.cycle, "note", "mask", old, said))
+            events.append(EventRow(now_us, self.cycle, "note", "mask", before, said))
         return events
 
     def _switch_mask(self, knobs: Knobs, *, another: bool) -> str:

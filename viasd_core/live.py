@@ -74,9 +74,12 @@ class SharedCarrier:
 
     def read(self) -> Knobs:
         while True:
-            sequence, *values, mask = self._FORMAT.unpack(self._memory[:])
+            sequence, version, alpha1, alpha2, gamma, skip_ratio, temperature, mask = self._FORMAT.unpack(
+                self._memory[:]
+            )
             if sequence % 2 == 0 and struct.unpack_from("<Q", self._memory)[0] == sequence:
-                return Knobs(*values, mask.rstrip(b"\0").decode())
+                choice = mask.rstrip(b"\0").decode()
+                return Knobs(version, alpha1, alpha2, gamma, skip_ratio, temperature, choice)
 
     def write(self, knobs: Knobs) -> None:
         *values, mask = (getattr(knobs, name) for name in KNOB_NAMES)
