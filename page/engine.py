@@ -10,7 +10,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -23,7 +22,7 @@ from .dimr_worker import make_searcher
 from .job import Job, PairKey, SearchJob
 from .limits import Limits
 from .pairs import PairStore
-from .runs import Run
+from .runs import Loading, Run
 from .slots import TABLE, Slot, SlotTable
 
 log = logging.getLogger(__name__)
@@ -34,15 +33,6 @@ SAY_S = 2.0  # how often a run that loads its models says so
 
 class BusyError(ViasdError):
     """Too many runs wait already."""
-
-
-@dataclass
-class Loading:
-    """A run whose models are not ready; times are time.monotonic."""
-
-    run: Run
-    since: float
-    said: float
 
 
 class Engine:

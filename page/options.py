@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES, MASK_BYTES
@@ -109,7 +109,7 @@ class Option:
         return value if self.whole else float(value)
 
 
-def is_bits(value: object) -> bool:
+def is_bits(value: object) -> TypeGuard[str]:
     """Whether a value is a layer mask as a 0/1 string, which may come from anybody."""
     return isinstance(value, str) and 0 < len(value) <= MASK_BYTES and not set(value) - {"0", "1"}
 

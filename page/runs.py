@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from viasd_core.live import LiveSettings
@@ -175,6 +175,15 @@ class Run:
             more["t"] = made
         value = batch(self.id, last + 1, (), packed="[" + ",".join(texts) + "]", **more)
         return value | {"seq": last + len(texts)}
+
+
+@dataclass
+class Loading:
+    """A run whose models are not ready; times are time.monotonic."""
+
+    run: Run
+    since: float
+    said: float
 
 
 def as_text(message: Message) -> str:

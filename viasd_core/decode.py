@@ -140,9 +140,9 @@ class Loop:
             for name in changed
         ]
         if self.slims and not {"skip_ratio", "mask"}.isdisjoint(changed):
-            old = self.slims[0].name
+            before = self.slims[0].name
             said = self._switch_mask(new, another="mask" in changed)
-            events.append(EventRow(now_us, self.cycle, "note", "mask", old, said))
+            events.append(EventRow(now_us, self.cycle, "note", "mask", before, said))
         return events
 
     @property
