@@ -50,11 +50,12 @@ class Api:
         gamma: int | None = None,
         skip_ratio: float | None = None,
         strict: bool = False,
+        mask: str | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Decode a prompt with the whole page's queue. Yields what is known so far; the last is complete.
 
-        Settings left out are the preset's; `drafter` is one that `list` names for the preset. `run` in the
-        answer is the id that `export` takes.
+        Settings left out are the preset's; `drafter` is one that `list` names for the preset; `mask` is auto,
+        even or a string of 0 and 1. `run` in the answer is the id that `export` takes.
         """
         given = {
             "alpha1": alpha1,
@@ -62,6 +63,7 @@ class Api:
             "gamma": gamma,
             "skip_ratio": skip_ratio,
             "strict": None if strict is False else strict,
+            "mask": mask,
         }
         chosen = {name: value for name, value in given.items() if value is not None}
         run = Run()

@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.responses import FileResponse
 from starlette.routing import BaseRoute, Route
 
-from viz.viewer import script, style
+from viz.viewer import DIMR_ENTRY, script, style
 
 STATIC = Path(__file__).resolve().parent / "static"
 PLOTLY_URL = "viasd/plotly.min.js"  # relative to the page, so that a proxy's prefix is kept
@@ -50,8 +50,17 @@ def narrow_script() -> str:
 
 def viewer_script() -> str:
     """The viewer's script behind the adapter that turns packed values back into batches."""
+    return _adapted(script())
+
+
+def dimr_script() -> str:
+    """The script of the layer-mask panel, likewise."""
+    return _adapted(script(DIMR_ENTRY))
+
+
+def _adapted(code: str) -> str:
     adapter = (STATIC / "adapter.js").read_text("utf-8")
-    return f"{adapter}((props, server) => {{\n{script()}\n}})(readable, reader);\n"
+    return f"{adapter}((props, server) => {{\n{code}\n}})(readable, reader);\n"
 
 
 def notice_script() -> str:

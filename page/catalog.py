@@ -33,6 +33,10 @@ class Catalog:
         self.first = first
         self.first_tokens = min(max_new_tokens or 128, limits.max_tokens)
 
+    def given(self, preset: str) -> str:
+        """What a preset is loaded by: its name, or its file."""
+        return self._given[preset]
+
     def defaults(self, preset: str) -> dict[str, Any]:
         """Value of every option for a preset: its own, else the engine's."""
         values = {option.name: getattr(Settings(), option.name) for option in OPTIONS}

@@ -14,7 +14,7 @@ from .pairs import PairStore
 from .slots import Gate, ReadOnlyCarrier, SlotTable
 
 Step = tuple[str, Any, float]
-Decoder = Callable[[Job, int], Iterator[Step]]
+Decoder = Callable[[Any, int], Iterator[Step]]  # of a job and the index of its slot
 
 
 def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:

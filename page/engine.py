@@ -17,10 +17,10 @@ import gradio as gr
 
 from viasd_core.errors import ViasdError
 from viasd_core.live import LiveSettings
-from viz.wire import start_event
 
 from .decoder import Decoder, make_decoder
-from .job import Job, PairKey
+from .dimr_worker import make_searcher
+from .job import Job, PairKey, SearchJob
 from .limits import Limits
 from .pairs import PairStore
 from .runs import Run
@@ -58,18 +58,20 @@ class Engine:
     ) -> None:
         self.pairs, self.limits, self._table = pairs, limits, table
         self._decode = wrap(make_decoder(pairs, table))
+        self._search = wrap(make_searcher(pairs, table))
         self._queue: deque[Run] = deque()
         self._loading: dict[str, Loading] = {}
         self._contexts: dict[str, contextvars.Context] = {}
         self._active: Run | None = None
+        self._aside: Run | None = None  # a search that gave way to the active run
         self._turn = threading.Condition()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
 
     # -- what the page asks for
 
-    def submit(self, run: Run, job: Job) -> None:
-        """Load the job's models if need be, then decode when it is the run's turn. Raises BusyError."""
+    def submit(self, run: Run, job: Job | SearchJob) -> None:
+        """Load the job's models if need be, then work when it is the run's turn. Raises BusyError."""
         with self._turn:
             waiting = len(self._queue) + len(self._loading)
             slot = self._table.take() if waiting < self.limits.max_waiting else None
@@ -77,7 +79,8 @@ class Engine:
                 raise BusyError(f"{waiting} runs are waiting already; try again when one of them has ended")
             self._start_threads()
             run.job, run.slot = job, slot
-            run.live = LiveSettings(job.settings, slot.carrier)
+            if isinstance(job, Job):
+                run.live = LiveSettings(job.settings, slot.carrier)
             self._loading[run.id] = Loading(run, time.monotonic(), time.monotonic())
             self._contexts[run.id] = contextvars.copy_context()
         run.say("loading", f"getting the models of {job.pair.preset} ready")
@@ -122,7 +125,7 @@ class Engine:
             run.reason = reason
             slot.control.stop()
             run.note("stop", reason)
-            run.say("stopping", "stopping at the end of this cycle")
+            run.say("stopping", run.stopping)
 
     def turn_knob(self, run: Run, name: str, value: Any) -> None:
         """Set a live value; it acts from the next cycle. Raises SettingsError."""
@@ -144,7 +147,7 @@ class Engine:
         with self._turn:
             runs = [*self._queue, *(entry.run for entry in self._loading.values())]
             self._turn.notify_all()
-        for run in [*runs, *filter(None, [self._active])]:
+        for run in [*runs, *filter(None, [self._active, self._aside])]:
             self.stop(run, "the page was shut down")
         for thread in self._threads:
             thread.join(timeout)
@@ -177,23 +180,43 @@ class Engine:
                 if not self._queue:
                     return
                 run = self._active = self._queue.popleft()
-                context = self._contexts[run.id]
             self._tell_places()
-            problem = "the run ended unexpectedly; what was decoded is kept"
-            try:
-                problem = context.run(self._decode_run, run)
-            except gr.Error as error:  # ZeroGPU refuses a visitor whose quota is used up
-                problem = f"{re.sub('<[^>]*>', '', str(error.message))}; recorded runs still play"
-            except Exception as error:  # an engine failure must not take the queue with it
-                frames = "".join(traceback.format_tb(error.__traceback__))
-                log.error("a run failed with %s at\n%s", type(error).__name__, frames)
-                problem = f"the run failed ({type(error).__name__}); what was decoded is kept"
-            finally:
-                self._end(run, problem)
-                self._active = None
+            self._perform(run)
 
-    def _decode_run(self, run: Run) -> str:
-        """Decode to the end; returns the problem in a sentence, or nothing."""
+    def _perform(self, run: Run) -> None:
+        """Work on the run, which is active, until it has ended."""
+        problem = "the run ended unexpectedly; what was decoded is kept"
+        try:
+            problem = self._contexts[run.id].run(self._work_on, run)
+        except gr.Error as error:  # ZeroGPU refuses a visitor whose quota is used up
+            problem = f"{re.sub('<[^>]*>', '', str(error.message))}; recorded runs still play"
+        except Exception as error:  # an engine failure must not take the queue with it
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a run failed with %s at\n%s", type(error).__name__, frames)
+            problem = f"the run failed ({type(error).__name__}); what was decoded is kept"
+        finally:
+            self._end(run, problem)
+            self._active = None
+
+    def _give_way(self, run: Run) -> None:
+        """Let the decoding runs that wait go first, then go on."""
+        began = time.monotonic()
+        while True:
+            with self._turn:
+                other = next((other for other in self._queue if not other.gives_way), None)
+                if other is None:
+                    break
+                self._queue.remove(other)
+                self._active, self._aside = other, run
+            run.say("paused", "a decoding run has the models; the search goes on behind it")
+            self._tell_places()
+            self._perform(other)
+            self._active, self._aside = run, None
+        if run.began is not None:
+            run.began += time.monotonic() - began
+
+    def _work_on(self, run: Run) -> str:
+        """Decode or search to the end; returns the problem in a sentence, or nothing."""
         assert run.slot is not None and run.job is not None
         if run.slot.control.stopped:
             return ""
@@ -201,23 +224,17 @@ class Engine:
         if run.slot.control.paused:
             run.say("paused", "paused before the first cycle")
         else:
-            run.say("running", "reading the prompt")
-        for kind, value, seconds in self._decode(run.job, run.slot.index):
-            if kind == "doing" and not run.slot.control.paused:
-                run.say("running", value)
-            elif kind == "start":
-                run.trace.run.update(value)
+            run.say("running", run.opening)
+        work = self._decode if isinstance(run.job, Job) else self._search
+        for kind, value, seconds in work(run.job, run.slot.index):
+            if kind == "problem":
+                return str(value)
+            if kind == "start":
                 self.pairs.remember(run.job.pair, value.get("drafter_check"))
                 run.began = time.monotonic()
-                run.publish(start_event(run.trace.run))
-                if not run.slot.control.paused:
-                    run.say("running", "decoding")
-            elif kind == "cycle":
-                run.trace.run.setdefault("ttft_s", seconds)
-                run.trace.run["wall_s"] = seconds
-                run.add(value)
-            elif kind == "problem":
-                return str(value)
+            run.take(kind, value, seconds)
+            if run.gives_way:
+                self._give_way(run)
         return ""
 
     def _end(self, run: Run, problem: str) -> None:
@@ -231,8 +248,8 @@ class Engine:
             finish(run.trace, run.trace.run.pop("wall_s", 0.0))
         if slot is not None:
             self._table.give_back(slot)
-        state = "error" if problem else "done" if run.trace.run.get("complete") else "stopped"
-        run.close(state, problem or run.reason or outcome(run))
+        state = "error" if problem else "done" if run.complete else "stopped"
+        run.close(state, problem or run.reason or run.outcome())
 
     def _tell_places(self) -> None:
         with self._turn:  # under the lock, so that no run is called queued once it is running
@@ -287,14 +304,3 @@ class Engine:
                 run,
                 f"ended after {limits.max_seconds:g} s, this page's limit; the trace so far is kept",
             )
-
-
-def outcome(run: Run) -> str:
-    """How a run ended, in a sentence."""
-    facts = run.trace.run
-    if not run.trace.cycles:
-        return "stopped before the first cycle; nothing was decoded"
-    totals, seconds = facts["totals"], facts["wall_s"]
-    if not facts["complete"]:
-        return f"stopped; the {totals['new_tokens']} tokens so far are kept"
-    return f"finished ({facts['finish_reason']}): {totals['new_tokens']} tokens in {seconds:.1f} s"

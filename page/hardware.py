@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from .decoder import Decoder
-from .job import Job
+from .job import Job, SearchJob
 from .limits import Limits
 
 SPACE_SECONDS = 60.0  # of a lent GPU, where VIASD_MAX_SECONDS does not say otherwise
@@ -51,8 +51,8 @@ def on_lent_gpu(decoder: Decoder, limits: Limits) -> Decoder:
     if SPACES is None:
         return decoder
 
-    def duration(job: Job, index: int) -> int:
-        wanted = START_SECONDS + TOKEN_SECONDS * job.settings.max_new_tokens
+    def duration(job: Job | SearchJob, index: int) -> int:
+        wanted = START_SECONDS + TOKEN_SECONDS * job.length
         return math.ceil(min(limits.max_seconds or SPACE_SECONDS, wanted))
 
     wrapped: Decoder = SPACES.GPU(decoder, duration=duration)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from viasd_core.settings import Settings
 
@@ -23,3 +24,23 @@ class Job:
     prompt: str
     settings: Settings
     raw: bool = False
+
+    @property
+    def length(self) -> int:
+        """Tokens to decode, at most."""
+        return self.settings.max_new_tokens
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """A layer-mask search. `asked` are options of the `dimr` command, None where its default counts."""
+
+    pair: PairKey
+    asked: dict[str, Any]
+    folder: str  # of the mask file and its log
+    resume: bool = False
+
+    @property
+    def length(self) -> int:
+        """Tokens to score, at most."""
+        return int(self.asked["steps"] or 1) * int(self.asked["tokens"] or 1)

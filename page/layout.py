@@ -11,9 +11,11 @@ import gradio as gr
 from viasd_core.settings import METHODS
 from viz.viewer import template
 
-from .assets import STATIC, notice_script, plotly_url, viewer_script
+from . import dimr_tab
+from .assets import plotly_url, viewer_script
 from .catalog import Catalog
 from .examples import Example
+from .forms import control, notice_line
 from .job import OWN
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
 
@@ -38,6 +40,7 @@ class Parts:
     notice: gr.HTML  # about the run
     form_notice: gr.HTML  # about the settings, beside them
     viewer: gr.HTML
+    search: dimr_tab.SearchParts
 
     @property
     def form(self) -> list[Any]:
@@ -46,7 +49,12 @@ class Parts:
         return [self.prompt, self.preset, self.method, self.drafter, *controls]
 
 
-def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., Any]) -> Parts:
+def build(
+    catalog: Catalog,
+    examples: list[Example],
+    fetch_since: Callable[..., Any],
+    fetch_search: Callable[..., Any],
+) -> Parts:
     """Lay the page out inside the current Blocks."""
     with gr.Sidebar(position="left", width=330, elem_id="viasd-sidebar"):
         preset = gr.Dropdown(
@@ -62,44 +70,48 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
             drafter_menu(catalog, catalog.first), value=OWN, label="drafter", elem_id="viasd-drafter"
         )
         controls = _controls(catalog)
-        form_notice = _notice("viasd-form-notice")
+        form_notice = notice_line("viasd-form-notice")
     gr.Markdown("# VIA-SD Explorer", elem_id="viasd-title")
-    with gr.Row():
-        prompt = gr.Textbox(
-            catalog.prompt(catalog.first),
-            label="prompt",
-            lines=2,
-            max_lines=8,
-            max_length=catalog.limits.max_prompt,
-            scale=3,
-            elem_id="viasd-prompt",
-        )
-        example = gr.Dropdown(
-            [(item.title, index) for index, item in enumerate(examples)],
-            value=0 if examples else None,
-            label="recorded run",
-            info="opens at once, needs no model" if examples else "none is stored here",
-            interactive=bool(examples),
-            min_width=220,
-            scale=2,
-            elem_id="viasd-example",
-        )
-    with gr.Row(elem_classes="viasd-transport"):
-        run = gr.Button("Run", variant="primary", elem_id="viasd-run")
-        pause = gr.Button("Pause", interactive=False, elem_id="viasd-pause")
-        step = gr.Button("Step", interactive=False, elem_id="viasd-step")
-        stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="viasd-stop")
-    notice = _notice("viasd-notice")
-    viewer = gr.HTML(
-        value=None,
-        html_template=template(),
-        js_on_load=viewer_script(),
-        apply_default_css=False,
-        padding=False,
-        elem_id="viasd-viewer",
-        plotly_url=plotly_url(),
-        server_functions=[fetch_since],
-    )
+    with gr.Tabs(elem_id="viasd-tabs"):
+        with gr.Tab("Run", id="run", render_children=True):
+            with gr.Row():
+                prompt = gr.Textbox(
+                    catalog.prompt(catalog.first),
+                    label="prompt",
+                    lines=2,
+                    max_lines=8,
+                    max_length=catalog.limits.max_prompt,
+                    scale=3,
+                    elem_id="viasd-prompt",
+                )
+                example = gr.Dropdown(
+                    [(item.title, index) for index, item in enumerate(examples)],
+                    value=0 if examples else None,
+                    label="recorded run",
+                    info="opens at once, needs no model" if examples else "none is stored here",
+                    interactive=bool(examples),
+                    min_width=220,
+                    scale=2,
+                    elem_id="viasd-example",
+                )
+            with gr.Row(elem_classes="viasd-transport"):
+                run = gr.Button("Run", variant="primary", elem_id="viasd-run")
+                pause = gr.Button("Pause", interactive=False, elem_id="viasd-pause")
+                step = gr.Button("Step", interactive=False, elem_id="viasd-step")
+                stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="viasd-stop")
+            notice = notice_line("viasd-notice")
+            viewer = gr.HTML(
+                value=None,
+                html_template=template(),
+                js_on_load=viewer_script(),
+                apply_default_css=False,
+                padding=False,
+                elem_id="viasd-viewer",
+                plotly_url=plotly_url(),
+                server_functions=[fetch_since],
+            )
+        with gr.Tab("Layer mask", id="dimr", elem_id="viasd-dimr-tab"):
+            search = dimr_tab.build(catalog, fetch_search)
     return Parts(
         prompt=prompt,
         preset=preset,
@@ -114,19 +126,7 @@ def build(catalog: Catalog, examples: list[Example], fetch_since: Callable[..., 
         notice=notice,
         form_notice=form_notice,
         viewer=viewer,
-    )
-
-
-def _notice(elem_id: str) -> gr.HTML:
-    """A line of the page's own words; it holds text only, whatever is put in."""
-    return gr.HTML(
-        value={"text": "", "level": "info"},
-        html_template=(STATIC / "notice.html").read_text("utf-8"),
-        js_on_load=notice_script(),
-        apply_default_css=False,
-        padding=False,
-        elem_id=elem_id,
-        elem_classes="viasd-notice-box",
+        search=search,
     )
 
 
@@ -158,17 +158,10 @@ def _controls(catalog: Catalog) -> dict[str, Any]:
 
 
 def _control(option: Option, value: Any) -> Any:
-    common: dict[str, Any] = {
-        "label": option.label,
-        "info": option.info_for(FIRST_METHOD) or None,
-        "interactive": option.used_by(FIRST_METHOD),
-        "visible": option.shown_with(FIRST_METHOD),
-        "elem_id": f"viasd-{option.name}",
-    }
-    if option.kind == "slider":
-        return gr.Slider(option.low, option.high, value, step=option.step, **common)
-    if option.kind == "choice":
-        return gr.Dropdown(list(option.choices), value=option.shown(value), **common)
-    if option.kind == "switch":
-        return gr.Checkbox(bool(value), **common)
-    return gr.Number(value, precision=0 if option.whole else None, step=option.step, min_width=100, **common)
+    return control(
+        option,
+        value,
+        info=option.info_for(FIRST_METHOD),
+        interactive=option.used_by(FIRST_METHOD),
+        visible=option.shown_with(FIRST_METHOD),
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from viasd_core.errors import SettingsError
-from viasd_core.live import KNOB_NAMES
+from viasd_core.live import KNOB_NAMES, MASK_BYTES
 from viasd_core.settings import (
     BONUSES,
     COMMON_OPTIONS,
@@ -48,6 +48,8 @@ class Option:
     whole: bool = False
     none_at: float | None = None  # the slider's value that stands for None
     apart: bool = False  # shown with the methods that use it only, not greyed out with the others
+    optional: bool = False  # a number that may be left empty
+    bits: bool = False  # a choice that may also be a string of 0 and 1
 
     @property
     def live(self) -> bool:
@@ -79,6 +81,8 @@ class Option:
     def read(self, value: Any) -> Any:
         """A form's value as `Settings` takes it. Raises SettingsError."""
         if self.kind == "choice":
+            if self.bits and is_bits(value):
+                return value
             known = [choice for _, choice in self.choices]
             if value not in known:
                 raise SettingsError(
@@ -91,7 +95,7 @@ class Option:
             if not isinstance(value, bool):
                 raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give true or false")
             return value
-        if value is None and self.name == "debt_cap":
+        if value is None and self.optional:
             return None
         number = self._read_number(value)
         return None if number == self.none_at else number
@@ -105,6 +109,11 @@ class Option:
         return value if self.whole else float(value)
 
 
+def is_bits(value: object) -> bool:
+    """Whether a value is a layer mask as a 0/1 string, which may come from anybody."""
+    return isinstance(value, str) and 0 < len(value) <= MASK_BYTES and not set(value) - {"0", "1"}
+
+
 def one_of(what: str, value: object, known: Collection[str]) -> str:
     """`value`, if it is one of the known words. Raises SettingsError."""
     if isinstance(value, str) and value in known:
@@ -115,6 +124,8 @@ def one_of(what: str, value: object, known: Collection[str]) -> str:
 def _words(*values: str) -> tuple[tuple[str, str], ...]:
     return tuple((value, value) for value in values)
 
+
+MASK_CHOICES = (("searched", "auto"), ("even", "even"))
 
 OPTIONS = (
     Option(
@@ -170,11 +181,11 @@ OPTIONS = (
     ),
     Option(
         "debt_cap", "debt cap", "rows the full verifier may be behind; empty: 4 gamma, 0: no cap", "number",
-        high=100_000, whole=True,
+        high=100_000, whole=True, optional=True,
     ),
     Option(
         "mask", "layer mask", "searched masks only, or evenly spaced (useless on small models)", "choice",
-        choices=(("searched", "auto"), ("even", "even")),
+        choices=MASK_CHOICES, bits=True,
     ),
     Option(
         "tiers", "trees are verified by", "VIA-SD's gates choose a path before the full verifier is asked",

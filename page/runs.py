@@ -12,9 +12,9 @@ from typing import Any
 
 from viasd_core.live import LiveSettings
 from viasd_core.trace import CycleEvent, EventRow, Trace
-from viz.wire import batch, encode_event, encode_row, end_event, status_event
+from viz.wire import batch, encode_event, encode_row, end_event, start_event, status_event
 
-from .job import Job
+from .job import Job, SearchJob
 from .slots import Slot
 
 BATCH = 500  # messages a browser is sent at once
@@ -31,6 +31,10 @@ class Run:
     are only appended, under the lock; readers keep the number of the last one they have seen.
     """
 
+    gives_way = False  # to runs that decode, between two of its steps
+    opening = "reading the prompt"
+    stopping = "stopping at the end of this cycle"
+
     def __init__(self, messages: Sequence[str] | None = None) -> None:
         self.id = secrets.token_urlsafe(18)
         self._log: list[str] = list(messages or ())  # each as JSON
@@ -42,7 +46,7 @@ class Run:
         self._stale: float | None = None  # when the last sentence has been shown for long enough
         self.trace = Trace()
         self.state = "queued" if messages is None else "done"
-        self.job: Job | None = None
+        self.job: Job | SearchJob | None = None
         self.slot: Slot | None = None
         self.live: LiveSettings | None = None
         self.began: float | None = None  # of the first cycle, time.monotonic
@@ -58,6 +62,15 @@ class Run:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to its own end."""
+        return bool(self.trace.run.get("complete"))
+
+    @property
+    def paused(self) -> bool:
+        return self.slot is not None and self.slot.control.paused
 
     def publish(self, *messages: Message) -> None:
         texts = [as_text(message) for message in messages]
@@ -78,6 +91,20 @@ class Run:
         t_us = int((time.monotonic() - self.began) * 1e6) if self.began is not None else 0
         cycle = len(self.trace.cycles)
         self._notes.append(EventRow(t_us, cycle, kind, "", "", text))
+
+    def take(self, kind: str, value: Any, seconds: float) -> None:
+        """A step of the worker; see `make_decoder`."""
+        if kind == "doing" and not self.paused:
+            self.say("running", value)
+        elif kind == "start":
+            self.trace.run.update(value)
+            self.publish(start_event(self.trace.run))
+            if not self.paused:
+                self.say("running", "decoding")
+        elif kind == "cycle":
+            self.trace.run.setdefault("ttft_s", seconds)
+            self.trace.run["wall_s"] = seconds
+            self.add(value)
 
     def add(self, event: CycleEvent) -> None:
         """Fold a cycle into the trace and the log."""
@@ -101,20 +128,31 @@ class Run:
         with self._changed:
             self._pending = self._pending | {name: value}
             self._pending_version = version
-            shown = "auto" if value is None else f"{value:g}"
+            text = value if isinstance(value, str) else f"{value:g}"
+            shown = "auto" if value is None else text
             self.say(self.state, f"{name} {shown} acts from the next cycle", pending=dict(self._pending))
 
     def close(self, state: str, text: str) -> None:
         """The last two messages: how it ended, and run.json."""
         notes = [replace(row, cycle=max(0, len(self.trace.cycles) - 1)) for row in self._notes]
         self.trace.events.extend(notes)
-        last = end_event(self.trace.run)
+        last = end_event(self.trace.run, self.trace.dimr)
         if notes:
             last["events"] = [encode_row(row) for row in notes]
         with self._changed:
             if not self.ended:
                 self.state, self.last_words = state, text
                 self.publish(status_event(state, text, pending={}), last)
+
+    def outcome(self) -> str:
+        """How it ended, in a sentence."""
+        facts = self.trace.run
+        if not self.trace.cycles:
+            return "stopped before the first cycle; nothing was decoded"
+        totals, seconds = facts["totals"], facts["wall_s"]
+        if not facts["complete"]:
+            return f"stopped; the {totals['new_tokens']} tokens so far are kept"
+        return f"finished ({facts['finish_reason']}): {totals['new_tokens']} tokens in {seconds:.1f} s"
 
     def wait(self, last: int, timeout: float) -> bool:
         """Block until there is a message after number `last`; False when none came in time."""

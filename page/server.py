@@ -11,9 +11,11 @@ import gradio as gr
 
 from viz.wire import Message
 
-from . import assets, hardware
+from . import assets, dimr_tab, hardware
 from .api import Api
 from .catalog import Catalog
+from .dimr_api import SearchApi
+from .dimr_runs import Searches
 from .engine import Engine
 from .examples import Example, examples
 from .layout import build
@@ -34,6 +36,7 @@ class Page:
     demo: gr.Blocks
     engine: Engine
     sessions: Sessions
+    searches: Searches
 
 
 def make_page(
@@ -51,14 +54,18 @@ def make_page(
     wrap = functools.partial(hardware.on_lent_gpu, limits=limits)
     engine = Engine(PairStore(loader), limits, wrap=wrap)
     sessions = Sessions(lambda run: engine.stop(run, "the tab was closed"))
+    searches = Searches()
     with gr.Blocks(
         title="VIA-SD Explorer", analytics_enabled=False, delete_cache=CACHE_AGE, fill_width=True
     ) as demo:
-        parts = build(catalog, shown, reader_of(sessions))
+        parts = build(catalog, shown, reader_of(sessions), dimr_tab.reader_of(searches))
         Wiring(engine, sessions, catalog, shown).connect(demo, parts)
+        searching = dimr_tab.SearchWiring(engine, sessions, searches, catalog)
+        searching.connect(parts.search, parts.preset, parts.drafter, parts.controls["mask"])
         Api(engine, sessions, catalog, shown).connect()
+        SearchApi(searching).connect()
     demo.queue(max_size=MAX_QUEUE)
-    return Page(demo, engine, sessions)
+    return Page(demo, engine, sessions, searches)
 
 
 def theme() -> gr.themes.Base:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from viasd_core.trace import DimrRow
+
 from .runs import Run
 
 KEPT_SESSIONS = 256
@@ -23,6 +25,7 @@ class Session:
     runs: OrderedDict[str, Run] = field(default_factory=OrderedDict)
     folders: dict[str, Path] = field(default_factory=dict)
     live: Run | None = None
+    searched: list[DimrRow] = field(default_factory=list)  # of the search whose mask was taken last
 
 
 class Sessions:
@@ -58,6 +61,17 @@ class Sessions:
         session = self._sessions.get(owner or "")
         run = session.live if session else None
         return run if run is not None and not run.ended else None
+
+    def remember_search(self, owner: str, rows: list[DimrRow]) -> None:
+        """Keep the search whose mask the tab's next runs take."""
+        with self._lock:
+            self._sessions.setdefault(owner, Session()).searched = rows
+
+    def searched(self, owner: str, mask: str) -> list[DimrRow]:
+        """The search that the tab took `mask` from; empty when it is from elsewhere."""
+        session = self._sessions.get(owner)
+        rows = session.searched if session else []
+        return rows if any(row.mask == mask for row in rows) else []
 
     def find(self, run_id: object) -> Run | None:
         """A run by its id, which only its owner knows."""

@@ -122,6 +122,7 @@ class Wiring:
         except ViasdError as error:
             yield gr.skip(), notice(str(error), "error"), *unchanged()
             return
+        run.trace.dimr = self.sessions.searched(owner, job.settings.mask)
         self.sessions.add(owner, run, live=True)
         more = [notice(), *buttons(True)]
         try:

@@ -30,9 +30,11 @@ HOSTILE = (
 )
 
 
-def endless_pair() -> ModelPair:
-    """Ends at 4000 tokens at the earliest, so that a test can count on a run being under way."""
-    made = toys.toy_pair(noise=0.01, max_position_embeddings=8192)
+def endless_pair(**model: Any) -> ModelPair:
+    """Ends at 4000 tokens at the earliest, so that a test can count on a run being under way. Keywords go to
+    `toys.toy_model`.
+    """
+    made = toys.toy_pair(noise=0.01, max_position_embeddings=8192, **model)
     return replace(made, verifier=replace(made.verifier, eos_ids=frozenset()))
 
 

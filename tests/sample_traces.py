@@ -182,6 +182,23 @@ def via_sd_trace() -> Trace:
     return finish_run(trace, "via-sd", {"strict": False, "final_audit": True, "regenerate": True})
 
 
+def tiered_trace() -> Trace:
+    """The run of `via_sd_trace` with two slim verifiers; the second is asked, and settles, where q is."""
+    trace = via_sd_trace()
+    asked_both = {row.cycle for row in trace.cycles if row.region_c}
+    for index, row in enumerate(trace.cycles):
+        if row.slim_forwards:
+            both = row.cycle in asked_both
+            times = (200, 140) if both else (340, 0)
+            trace.cycles[index] = replace(
+                row, slim_forwards=1 + both, tier_forwards=(1, int(both)), tier_us=times
+            )
+    for index, token in enumerate(trace.tokens):
+        if token.region in ("A", "B") or token.source == "slim_sample":
+            trace.tokens[index] = replace(token, tier=2 if token.cycle in asked_both else 1)
+    return finish_run(trace, "via-sd", {**trace.run["settings"], "tiers": [0.6, 0.2]})
+
+
 def strict_trace() -> Trace:
     """Strict takes two emitted tokens back, so a cycle commits less than nothing."""
     trace = Trace()

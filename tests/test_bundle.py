@@ -144,7 +144,7 @@ def test_columns_stand_in_the_documented_order() -> None:
     assert ",".join(TOKENS.names) == (
         "schema,run_id,cycle,slot,branch,node,parent,out_pos,token_id,token_json,bytes_hex,source,verdict,region,"
         "emitted,shown,logp_draft,logp_slim,logp_full,p_used,slim_ratio,thr1,thr2,rand_u,top2_margin,is_ufp,"
-        "alt_json,entropy_draft,t_us,audit_cycle,audit_rank,audit_logp,audit_accept,audit_kl"
+        "alt_json,entropy_draft,t_us,audit_cycle,audit_rank,audit_logp,audit_accept,audit_kl,tier"
     )
     assert CYCLES.names[:4] == ("schema", "run_id", "cycle", "t_start_us")
     assert ",".join(TREE.names[2:]) == (

@@ -20,8 +20,8 @@ FORK = multiprocessing.get_context("fork")
 
 @BOTH
 def test_a_snapshot_starts_with_the_settings_and_version_zero(carrier: Callable[[], Carrier]) -> None:
-    settings = Settings(alpha1=0.61, alpha2=0.17, gamma=9, skip_ratio=0.35, temperature=0.85)
-    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85, *CURE)
+    settings = Settings(alpha1=0.61, alpha2=0.17, gamma=9, skip_ratio=0.35, temperature=0.85, mask="even")
+    assert LiveSettings(settings, carrier()).snapshot() == Knobs(0, 0.61, 0.17, 9, 0.35, 0.85, *CURE, "even")
 
 
 @BOTH
@@ -30,7 +30,7 @@ def test_every_update_raises_the_version_by_one_and_keeps_the_other_knobs(
 ) -> None:
     live = LiveSettings(Settings(), carrier())
     assert [live.update(gamma=7), live.update(alpha1=0.9, alpha2=0.1)] == [1, 2]
-    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0, *CURE)
+    assert live.snapshot() == Knobs(2, 0.9, 0.1, 7, 0.45, 0.0, *CURE, "auto")
 
 
 @BOTH
@@ -42,7 +42,7 @@ def test_every_update_raises_the_version_by_one_and_keeps_the_other_knobs(
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"gamma": 2.5}, "gamma is 2.5"),
         ({"top_k": 3}, "top_k cannot change during a run; live: alpha1, alpha2, gamma"),
-        ({"gamma": 2, "mask": "even"}, "mask cannot change during a run"),
+        ({"gamma": 2, "gate": "literal"}, "gate cannot change during a run"),
     ],
 )
 def test_a_bad_update_is_refused_whole(
@@ -122,9 +122,9 @@ def test_a_local_carrier_is_not_shared_with_a_fork_and_a_shared_one_is() -> None
         assert live.snapshot().version == expected
 
 
-def test_the_live_knobs_are_those_of_the_gate_and_of_the_repairs() -> None:
+def test_the_live_knobs_are_those_of_the_gate_of_the_repairs_and_the_mask() -> None:
     assert KNOB_NAMES[:5] == ("alpha1", "alpha2", "gamma", "skip_ratio", "temperature")
-    assert KNOB_NAMES[5:] == ("tau_margin", "margin_scale", "v_max", "b_max", "max_positions")
+    assert KNOB_NAMES[5:] == ("tau_margin", "margin_scale", "v_max", "b_max", "max_positions", "mask")
 
 
 @BOTH
@@ -133,4 +133,13 @@ def test_a_margin_scale_follows_tau_margin_until_it_is_given(carrier: Callable[[
     live.update(tau_margin=0.5, v_max=32)
     assert live.snapshot().margin_scale is None
     live.update(margin_scale=0.25, b_max=3, max_positions=2)
-    assert live.snapshot() == Knobs(2, 0.5, 0.3, 5, 0.45, 0.0, 0.5, 0.25, 32, 3, 2)
+    assert live.snapshot() == Knobs(2, 0.5, 0.3, 5, 0.45, 0.0, 0.5, 0.25, 32, 3, 2, "auto")
+
+
+def test_a_mask_choice_that_does_not_fit_into_shared_memory_is_refused_and_changes_nothing() -> None:
+    live = LiveSettings(Settings(), SharedCarrier())
+    with pytest.raises(SettingsError, match="takes 513 bytes, 512 fit"):
+        live.update(mask="1" * 513)
+    assert live.snapshot() == knobs_of(Settings())
+    live.update(mask="1" * 512)
+    assert live.snapshot().mask == "1" * 512

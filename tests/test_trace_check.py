@@ -17,6 +17,7 @@ from sample_traces import (
     drawn,
     finish_run,
     strict_trace,
+    tiered_trace,
     tree_trace,
     via_sd_trace,
 )
@@ -80,12 +81,12 @@ def problems_after(make: Callable[[], Trace], *changes: Change) -> str:
     return "\n".join(check(trace))
 
 
-@pytest.mark.parametrize("make", [via_sd_trace, strict_trace, tree_trace])
+@pytest.mark.parametrize("make", [via_sd_trace, tiered_trace, strict_trace, tree_trace])
 def test_sound_trace_has_no_problems(make: Callable[[], Trace]) -> None:
     assert check(make()) == []
 
 
-@pytest.mark.parametrize("make", [via_sd_trace, strict_trace, tree_trace])
+@pytest.mark.parametrize("make", [via_sd_trace, tiered_trace, strict_trace, tree_trace])
 def test_sound_trace_has_no_problems_after_export_and_import(
     make: Callable[[], Trace], tmp_path: Path
 ) -> None:
@@ -297,6 +298,31 @@ TREE_BROKEN: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize(("change", "named"), TREE_BROKEN.values(), ids=TREE_BROKEN.keys())
 def test_each_contradiction_of_a_tree_is_named(change: Change, named: str) -> None:
     assert named in problems_after(tree_trace, change)
+
+
+TIERED: dict[str, tuple[Change, str]] = {
+    "unknown tier": (token(0, tier=3), "cycle 0, slot 0: tier 3 of 2 slim verifiers"),
+    "tier that did not run": (token(0, tier=2), "slim verifier 2 settled it but did not run"),
+    "no tier": (token(0, tier=None), "region A, but no slim verifier settled it"),
+    "tier in region C": (token(5, tier=1), "slim verifier settled it, but its region is C"),
+    "forwards that do not add up": (
+        cycle(1, slim_forwards=3),
+        "tier_forwards sum to 2, not to slim_forwards",
+    ),
+    "the second without the first": (cycle(1, tier_forwards=(0, 2)), "a tier runs once, after those before"),
+    "q without the second": (
+        cycle(1, tier_forwards=(1, 0)),
+        "region C, but not every slim verifier was asked",
+    ),
+    "another number of tiers": (cycle(1, tier_forwards=(1,)), "different numbers of slim verifiers"),
+    "negative time": (cycle(1, tier_us=(-1, 0)), "a slim verifier took a time below 0"),
+    "totals of a tier": (total("tiers", "2", "forwards", value=9), "tiers.2.forwards is 9, the rows give 1"),
+}
+
+
+@pytest.mark.parametrize(("change", "named"), TIERED.values(), ids=TIERED)
+def test_each_contradiction_of_several_slim_verifiers_is_named(change: Change, named: str) -> None:
+    assert named in problems_after(tiered_trace, change)
 
 
 def test_net_loss_is_sound_only_under_strict() -> None:

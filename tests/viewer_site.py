@@ -19,7 +19,7 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>view
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>body {{ margin: 0; padding: 16px; background: #fff; }} body.dark {{ background: #0b0f19; }}</style>
 <style>{style}</style></head><body><div id="host">{template}</div>
-<script src="mount.js"></script></body></html>"""
+<script src="{mount}"></script></body></html>"""
 
 MOUNT = """
 window.triggers = [];
@@ -37,16 +37,21 @@ new Function("element", "trigger", "props", "server", "watch", SCRIPT)(
 
 
 class Site:
-    """Serves the page (charts at `?charts`); answers fetch_since from `logs`, run id -> messages."""
+    """Serves the viewer (charts at `?charts`) and, at `panel`, the layer-mask panel; answers fetch_since from
+    `logs`, run id -> messages, and from `searches`, id -> (epoch, messages).
+    """
 
     def __init__(self) -> None:
         self.logs: dict[str, list[dict[str, Any]]] = {}
+        self.searches: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self.asked: list[dict[str, Any]] = []
         self.limit = 2000
         self.url = ""
 
     def fetch_since(self, asked: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(asked)
+        if "epoch" in asked:
+            return self.search_since(asked)
         log = self.logs.get(asked["run"])
         if log is None:
             return {"error": "this run is no longer kept"}
@@ -54,6 +59,13 @@ class Site:
         found = log[last : last + self.limit]
         more = {"more": True} if last + len(found) < len(log) else {}
         return wire.batch(asked["run"], last + 1, found, **more)
+
+    def search_since(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["run"] not in self.searches:
+            return {"error": "this search is no longer kept"}
+        epoch, log = self.searches[asked["run"]]
+        last = asked["last"] if asked["epoch"] == epoch else 0
+        return wire.batch(asked["run"], last + 1, log[last:], epoch=epoch)
 
     def keep(self, run_id: str, trace: Trace) -> dict[str, Any]:
         """Store a trace's messages; returns the value that opens it."""
@@ -64,11 +76,16 @@ class Site:
 @contextmanager
 def serve() -> Iterator[Site]:
     site = Site()
-    page = PAGE.format(style=viewer.style(), template=viewer.template())
-    mount = f"const SCRIPT = {json.dumps(viewer.script())};\n{MOUNT}"
-    files = {
-        "/": ("text/html; charset=utf-8", page.encode()),
-        "/mount.js": ("text/javascript", mount.encode()),
+    parts = {
+        "/": (viewer.template(), viewer.script(), "mount.js"),
+        "/panel": (viewer.dimr_template(), viewer.script(viewer.DIMR_ENTRY), "mount_panel.js"),
+    }
+    files: dict[str, tuple[str, bytes]] = {}
+    for path, (template, script, mount) in parts.items():
+        page = PAGE.format(style=viewer.style(), template=template, mount=mount)
+        files[path] = ("text/html; charset=utf-8", page.encode())
+        files[f"/{mount}"] = ("text/javascript", f"const SCRIPT = {json.dumps(script)};\n{MOUNT}".encode())
+    files |= {
         "/plotly.min.js": ("text/javascript", get_plotlyjs().encode()),
     }
 

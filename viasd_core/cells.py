@@ -131,6 +131,10 @@ def _is_alternative(pair: Any) -> bool:
     return isinstance(token, int) and not isinstance(token, bool) and numeric
 
 
+def _read_integers(cell: str) -> tuple[int, ...]:
+    return tuple(_read_integer(part) for part in cell.split(" ")) if cell else ()
+
+
 INT = Codec("a whole number", lambda value: str(operator.index(value)), _read_integer)
 FLOAT = Codec("a number", _write_float, _read_float)
 FLAG = Codec("0 or 1", _write_flag, _read_flag)
@@ -138,5 +142,10 @@ TEXT = Codec("text, or a JSON string when it starts with a quote", _write_text, 
 JSON_TEXT = Codec("a JSON string", json.dumps, _read_json_text)
 HEX = Codec("bytes in hexadecimal", lambda value: value.hex(), _read_hex)
 ALTERNATIVES = Codec("a JSON list of [token id, log-probability]", _write_alternatives, _read_alternatives)
+INTS = Codec(
+    "whole numbers with a space between them",
+    lambda values: " ".join(str(operator.index(value)) for value in values),
+    _read_integers,
+)
 OPT_INT = optional(INT)
 OPT_FLOAT = optional(FLOAT)

@@ -15,12 +15,12 @@ from .dimr.masks import LayerMask, follows_ratio
 from .drafters.base import BlockParallel, Drafter, TreeDrafter
 from .emit import Emitter
 from .errors import MaskError, PairError, PromptError
-from .live import KNOB_NAMES, LiveSettings
+from .live import KNOB_NAMES, Knobs, LiveSettings
 from .methods import make_method
 from .methods.base import Run
 from .methods.outcome import Outcome
 from .pair import ModelPair
-from .parts import Parts, parts_of
+from .parts import Parts, SlimPart, choose_first, parts_of, slim_parts
 from .probs import Noise
 from .settings import BLOCK_METHODS, TREE_METHODS, Settings
 from .stop import StopRules
@@ -61,14 +61,21 @@ class Loop:
         tokens = checked_prompt(parts, prompt_ids)
         runner = parts.runner
         wanted = len(tokens) + settings.max_new_tokens
-        limit = min(wanted, runner.n_ctx)
         self.parts, self.settings, self.live = parts, settings, live
-        self.mask = choose_mask(parts, settings)
+        self.slims = slim_parts(parts, settings)
+        models = [slim.model for slim in self.slims if slim.model is not None]
+        limit = min([wanted, runner.n_ctx, *(model.n_ctx for model in models)])
+        if len(tokens) >= limit:
+            raise PromptError(
+                f"the prompt is {len(tokens)} tokens long and a tier's context holds {limit}; shorten it to "
+                f"{limit - 1} or fewer"
+            )
         self.clock = PhaseClock(runner.device)
         verifier = Verifier(
             runner,
             limit + settings.tree_room,
-            slim=self.mask.layers if self.mask else None,
+            slim=self.slims[0].slim if self.slims else None,
+            stronger=[slim.slim for slim in self.slims[1:]],
             slim_kv=settings.slim_kv,
             nested=parts.nested,
             taps=parts.taps,
@@ -132,20 +139,36 @@ class Loop:
             )
             for name in changed
         ]
-        if "skip_ratio" in changed and self.mask is not None:
-            events.append(self._switch_mask(new.skip_ratio, now_us))
+        if self.slims and not {"skip_ratio", "mask"}.isdisjoint(changed):
+            old = self.slims[0].name
+            said = self._switch_mask(new, another="mask" in changed)
+            events.append(EventRow(now_us, self.cycle, "note", "mask", old, said))
         return events
 
-    def _switch_mask(self, ratio: float, now_us: int) -> EventRow:
-        assert self.mask is not None and self.parts.masks is not None
-        if not follows_ratio(self.settings.mask):
-            return EventRow(
-                now_us, self.cycle, "note", "mask", self.mask.name, "an explicit mask ignores the skip ratio"
-            )
-        old, self.mask = self.mask, self.parts.masks.choose(self.settings.mask, ratio)
-        if self.mask.bits != old.bits:
-            self.run.verifier.set_slim(self.mask.layers)
-        return EventRow(now_us, self.cycle, "note", "mask", old.name, self.mask.name)
+    @property
+    def mask(self) -> LayerMask | None:
+        """The first slim verifier's mask."""
+        return self.slims[0].mask if self.slims else None
+
+    def _switch_mask(self, knobs: Knobs, *, another: bool) -> str:
+        """Give the first slim verifier the mask that the knobs choose, `another` choice than before or the
+        same, inside those of the stronger ones; its name. One that cannot be had leaves the old one in force,
+        and a sentence says why.
+        """
+        if self.mask is None:
+            return "a model as the first tier has no layer mask"
+        if not another and (self.settings.slim_ratio is None or not follows_ratio(knobs.mask)):
+            return "an explicit mask ignores the skip ratio"
+        stronger = [slim.mask for slim in self.slims[1:] if slim.mask is not None]
+        try:
+            new = choose_first(self.parts, knobs.mask, knobs.skip_ratio, stronger)
+        except MaskError as error:
+            return str(error)
+        changes = new.bits != self.mask.bits
+        self.slims[0] = SlimPart(new.layers, new.name, new)
+        if changes:
+            self.run.verifier.set_slim(new.layers)
+        return new.name
 
     def _notes(self, now_us: int) -> list[EventRow]:
         if not self.run.drafter_out_of_context or self._noted_context:
@@ -194,7 +217,7 @@ class Loop:
             gamma=run.longest_draft,
             alpha1=knobs.alpha1 if via else None,
             alpha2=knobs.alpha2 if via else None,
-            skip_ratio=knobs.skip_ratio if via else None,
+            skip_ratio=knobs.skip_ratio if via and self.settings.slim_ratio is not None else None,
             temperature=knobs.temperature,
             param_version=knobs.version,
             drafted=outcome.offered,
@@ -215,19 +238,12 @@ class Loop:
             n_q=verifier.n_q,
             n_s=verifier.n_s if via else 0,
             debt=len(run.tokens) - 1 - verifier.n_q,
-            mask_id=self.mask.name if self.mask else "",
+            mask_id=",".join(slim.name for slim in self.slims),
             reason=outcome.reason,
             phase_us=self.clock.close_cycle(),
+            tier_forwards=tuple(int(tier < outcome.slim_forwards) for tier in range(len(self.slims))),
+            tier_us=self.clock.parts(len(self.slims)),
         )
-
-
-def choose_mask(parts: Parts, settings: Settings) -> LayerMask | None:
-    """The slim verifier's mask; None for methods without one. Raises MaskError."""
-    if not settings.uses_slim:
-        return None
-    if parts.masks is None:
-        raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")
-    return parts.masks.choose(settings.mask, settings.skip_ratio)
 
 
 def check_drafts(settings: Settings, drafter: Drafter | None) -> None:

@@ -99,6 +99,7 @@ class Emitter:
             thr1=tau1,
             thr2=tau2,
             rand_u=drafted.rand_u if region == "C" and not greedy else None,
+            tier=drafted.tier if region in ("A", "B") else None,
         )
 
     def _passed_over(self, drafted: Drafted, outcome: Outcome, spelled: list[str]) -> TokenRow:
@@ -153,6 +154,7 @@ class Emitter:
             logp_full=new.opinion.logp if new.opinion else None,
             p_used=new.p_used,
             t_us=t_us,
+            tier=new.tier,
         )
 
     def _spell_rows(self, rows: list[TokenRow]) -> None:

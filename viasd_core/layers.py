@@ -17,6 +17,7 @@ from torch import Tensor
 from .families import check_family
 from .masks import Pass
 from .slots import SlotCache
+from .sublayers import Half, Layer, caches, number_of
 from .thin import suits, thin_view
 
 
@@ -30,15 +31,15 @@ class Runner(Protocol):
     dtype: torch.dtype
     bucketed: bool
 
-    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache: ...
+    def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache: ...
 
     def forward(
-        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
     ) -> Tensor | None:
         """Run `tokens` [rows] through `layers`; logits [logit_rows, V] of the last rows, None for 0 rows."""
         ...
 
-    def read_bytes(self, layers: Sequence[int]) -> int:
+    def read_bytes(self, layers: Sequence[Layer]) -> int:
         """Weight bytes one forward through `layers` reads, LM head included, embedding table not."""
         ...
 
@@ -75,10 +76,12 @@ class BlockRunner:
         names = inspect.signature(type(self.body.layers[0]).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
 
-    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
-        """Slots for `layers`; the hidden states behind layers `taps` are kept as features."""
+    def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache:
+        """Slots for the layers whose attention runs; the hidden states behind layers `taps` are kept as
+        features.
+        """
         return SlotCache(
-            layers,
+            [number_of(kept) for kept in layers if caches(kept)],
             self.kv_heads,
             self.head_dim,
             capacity,
@@ -89,7 +92,7 @@ class BlockRunner:
         )
 
     def forward(
-        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
     ) -> Tensor | None:
         """See `Runner.forward`. tokens [rows] of ids; logits in the model's dtype."""
         rows = tokens.shape[0]
@@ -98,15 +101,17 @@ class BlockRunner:
         hidden = self.through(self.body.embed_tokens(tokens[None]), plan, slots, layers)
         return self.logits(hidden[:, rows - logit_rows : rows]) if logit_rows else None
 
-    def through(self, hidden: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int]) -> Tensor:
+    def through(self, hidden: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer]) -> Tensor:
         """Hidden states [1, rows, H] behind `layers`, from those that enter the first of them."""
         slots.begin(plan)
         positions = plan.positions[None]
         rotary = self.body.rotary_emb(hidden, position_ids=positions)
         visible = {window: self._mask(plan, window) for window in set(self.windows)}
         features = dict.fromkeys(slots.taps, hidden[0])
-        for layer in layers:
-            hidden = self.body.layers[layer](
+        for kept in layers:
+            layer = number_of(kept)
+            hidden = self._step(
+                kept,
                 hidden,
                 attention_mask=visible[self.windows[layer]],
                 position_ids=positions,
@@ -119,6 +124,16 @@ class BlockRunner:
         if slots.taps:
             slots.keep(list(features.values()))
         return hidden
+
+    def _step(self, kept: Layer, hidden: Tensor, **given: Any) -> Tensor:
+        """A block as it is, or one of its halves on the residual stream."""
+        block = self.body.layers[number_of(kept)]
+        if not isinstance(kept, Half):
+            whole: Tensor = block(hidden, **given)
+            return whole
+        if kept.attention:
+            return hidden + block.self_attn(hidden_states=block.input_layernorm(hidden), **given)[0]
+        return hidden + block.mlp(block.post_attention_layernorm(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [1, n, H] behind the last layer."""
@@ -136,12 +151,21 @@ class BlockRunner:
         lowest = torch.finfo(self.dtype).min
         return torch.zeros_like(visible, dtype=self.dtype).masked_fill(~visible, lowest)
 
-    def read_bytes(self, layers: Sequence[int]) -> int:
+    def read_bytes(self, layers: Sequence[Layer]) -> int:
         """See `Runner.read_bytes`."""
-        modules = [self.body.layers[layer] for layer in layers] + [self.body.norm, self.head]
+        modules = [module for kept in layers for module in self._modules(kept)]
+        modules += [self.body.norm, self.head]
         return sum(
             weight.numel() * weight.element_size() for module in modules for weight in module.parameters()
         )
+
+    def _modules(self, kept: Layer) -> list[Any]:
+        block = self.body.layers[number_of(kept)]
+        if not isinstance(kept, Half):
+            return [block]
+        if kept.attention:
+            return [block.input_layernorm, block.self_attn]
+        return [block.post_attention_layernorm, block.mlp]
 
 
 def _itself(module: Any) -> Any:

@@ -32,13 +32,19 @@ class Knobs:
     v_max: int
     b_max: int
     max_positions: int
+    mask: str
 
 
+MASK_BYTES = 512  # a 0/1 string of the deepest models fits
 KNOB_NAMES = tuple(field.name for field in fields(Knobs) if field.name != "version")
 
 
 def knobs_of(settings: Settings) -> Knobs:
-    return Knobs(version=0, **{name: getattr(settings, name) for name in KNOB_NAMES})
+    """With tiers the skip ratio is the first one's, where it has one."""
+    values = {name: getattr(settings, name) for name in KNOB_NAMES}
+    if settings.slim_ratio is not None:
+        values["skip_ratio"] = settings.slim_ratio
+    return Knobs(version=0, **values)
 
 
 class Carrier(Protocol):
@@ -67,27 +73,35 @@ class SharedCarrier:
     """Knobs in an anonymous shared mapping: create it before the fork and both sides see every write.
 
     A sequence counter guards against torn reads (odd while a write is under way); one writer at a time. A
-    margin scale that follows tau_margin travels as not-a-number.
+    margin scale that follows tau_margin travels as not-a-number; a mask choice of more than MASK_BYTES does
+    not fit: SettingsError.
     """
 
-    _FORMAT = struct.Struct("<Qqddqddddqqq")  # sequence, then the fields of Knobs in order
+    # sequence, then the fields of Knobs in order
+    _FORMAT = struct.Struct(f"<Qqddqddddqqq{MASK_BYTES}s")
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, self._FORMAT.size)
 
     def read(self) -> Knobs:
         while True:
-            sequence, *values = self._FORMAT.unpack(self._memory[:])
+            sequence, *values, mask = self._FORMAT.unpack(self._memory[:])
             if sequence % 2 == 0 and struct.unpack_from("<Q", self._memory)[0] == sequence:
-                knobs = Knobs(*values)
+                knobs = Knobs(*values, mask.rstrip(b"\0").decode())
                 follows = knobs.margin_scale is not None and math.isnan(knobs.margin_scale)
                 return replace(knobs, margin_scale=None) if follows else knobs
 
     def write(self, knobs: Knobs) -> None:
+        *values, mask = (getattr(knobs, name) for name in KNOB_NAMES)
+        packed = mask.encode()
+        if len(packed) > MASK_BYTES:
+            raise SettingsError(
+                f"the mask choice takes {len(packed)} bytes, {MASK_BYTES} fit; name it shorter"
+            )
         sequence = struct.unpack_from("<Q", self._memory)[0]
         struct.pack_into("<Q", self._memory, 0, sequence + 1)
-        values = [math.nan if (value := getattr(knobs, name)) is None else value for name in KNOB_NAMES]
-        self._memory[8:] = self._FORMAT.pack(0, knobs.version, *values)[8:]
+        numbers = [math.nan if value is None else value for value in values]
+        self._memory[8:] = self._FORMAT.pack(0, knobs.version, *numbers, packed)[8:]
         struct.pack_into("<Q", self._memory, 0, sequence + 2)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from .errors import PairError
 from .fetch import read_config
 from .layers import BlockRunner
 from .presets import DrafterSpec, Preset, load_preset, parse_drafter
+from .settings import MODEL_TIER, Settings
 from .sources import LoadedModel, load_model, parse_source, resolve
 
 SHOWN = 3  # differing ids named in a message
@@ -35,6 +37,7 @@ class ModelPair:
     draft_model: LoadedModel | None  # set when drafter.kind == "model" and it is a model of its own
     preset: Preset
     trained: TrainedDrafter | None = None  # set when drafter.kind == "model" and it borrows from the verifier
+    tiers: Mapping[str, LoadedModel] = field(default_factory=dict)  # slim verifiers that are models, by tier
 
     @cached_property
     def n_vocab(self) -> int:
@@ -42,7 +45,7 @@ class ModelPair:
         sizes = [verifier_vocab(self.verifier)]
         if self.draft_model is not None:
             sizes.append(self.draft_model.n_vocab)
-        return min(sizes)
+        return min([*sizes, *(model.n_vocab for model in self.tiers.values())])
 
 
 def load_pair(
@@ -116,6 +119,26 @@ def refuse_drafter(method: str, pair: ModelPair) -> None:
         )
 
 
+def with_tiers(pair: ModelPair, settings: Settings) -> ModelPair:
+    """The same pair with the models that `settings` names as slim verifiers (`model:SOURCE`), in the
+    verifier's dtype and on its device.
+
+    Raises SourceError; PairError for one with another vocabulary.
+    """
+    names = [tier for tier in settings.tiers if isinstance(tier, str) and tier.startswith(MODEL_TIER)]
+    if not names:
+        return pair
+    dtype = str(pair.verifier.dtype).removeprefix("torch.")
+    loaded = {}
+    for name in names:
+        weights = resolve(parse_source(name.removeprefix(MODEL_TIER)))
+        if trained_format(read_config(weights.folder)) is not None:
+            raise PairError(f"tier {name} is a drafter that borrows from a verifier; name a whole model")
+        loaded[name] = load_model(weights, dtype, pair.verifier.device.type)
+        check_vocabulary(pair.verifier, loaded[name], "tier")
+    return replace(pair, tiers=loaded)
+
+
 def target_of(pair: ModelPair) -> Target:
     """The verifier as trained drafters see it."""
     runner = BlockRunner(pair.verifier.model, vocab_size=verifier_vocab(pair.verifier))
@@ -132,33 +155,35 @@ def highest_id(loaded: LoadedModel) -> int:
     return max(loaded.tokenizer.get_vocab().values())
 
 
-def check_vocabulary(verifier: LoadedModel, drafter: LoadedModel) -> None:
-    """Refuse a drafter whose ids mean something else to the verifier. Raises PairError.
+def check_vocabulary(verifier: LoadedModel, other: LoadedModel, role: str = "drafter") -> None:
+    """Refuse a drafter, or a model in another `role`, whose ids mean something else to the verifier.
+
+    Raises PairError.
 
     Output heads may differ in padding. Ids that only one tokenizer names are allowed (a base model lacks the
-    tokens its chat version adds), as long as the drafter's head reaches every id the verifier may draw:
-    cutting the verifier's row shorter would change its distribution. The drafter is fed the verifier's ids,
-    so of the drafter's own special tokens only a BOS put before every text matters.
+    tokens its chat version adds), as long as the other head reaches every id the verifier may draw:
+    cutting the verifier's row shorter would change its distribution. The other model is fed the verifier's
+    ids, so of its own special tokens only a BOS put before every text matters.
     """
-    ours, theirs = by_id(verifier), by_id(drafter)
+    ours, theirs = by_id(verifier), by_id(other)
     differing = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] != theirs[index]]
-    names = f"verifier {verifier.identity['id']} and drafter {drafter.identity['id']}"
+    names = f"verifier {verifier.identity['id']} and {role} {other.identity['id']}"
     if differing:
         shown = ", ".join(f"{index} is {ours[index]!r} and {theirs[index]!r}" for index in differing[:SHOWN])
         raise PairError(
             f"{names} do not share a vocabulary: {len(differing)} ids differ, first {shown}; "
-            "choose a drafter with the verifier's tokenizer"
+            f"choose a {role} with the verifier's tokenizer"
         )
     highest = max([highest_id(verifier), *verifier.eos_ids])
-    if drafter.n_vocab <= highest:
+    if other.n_vocab <= highest:
         raise PairError(
-            f"{names} do not share a vocabulary: the drafter ends at id {drafter.n_vocab - 1}, the verifier "
-            f"uses ids up to {highest}; choose a drafter with the verifier's tokenizer"
+            f"{names} do not share a vocabulary: the {role} ends at id {other.n_vocab - 1}, the verifier "
+            f"uses ids up to {highest}; choose a {role} with the verifier's tokenizer"
         )
-    if opening(verifier) != opening(drafter):
+    if opening(verifier) != opening(other):
         raise PairError(
-            f"{names} open a text differently: the verifier puts {opening(verifier)} in front, the drafter "
-            f"{opening(drafter)}; choose a drafter with the verifier's tokenizer"
+            f"{names} open a text differently: the verifier puts {opening(verifier)} in front, the {role} "
+            f"{opening(other)}; choose a {role} with the verifier's tokenizer"
         )
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
-from .dimr.masks import MaskStore, even_mask
+from .dimr.chain import choose_chain
+from .dimr.masks import LayerMask, MaskStore, even_mask, follows_ratio
 from .drafters.autoregressive import AutoregressiveDrafter
 from .drafters.base import Drafter
 from .drafters.lookup import LookupDrafter
+from .errors import MaskError, PairError
 from .layers import BlockRunner, Runner
 from .pair import ModelPair
 from .paths import PRESETS, mask_folder
 from .presets import DrafterSpec
+from .settings import MODEL_TIER, Settings, public_tier
+from .sublayers import Layer
 from .text import Spelling, TokenBytes
 from .tiers import TierStack
-from .verifier import Verifier
+from .verifier import Slim, Verifier
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,80 @@ class Parts:
     eos_ids: frozenset[int]
     masks: MaskStore | None = None
     drafter: Callable[[Verifier, int], Drafter] | None = None
-    nested: tuple[int, ...] | None = None  # layers of a drafter that drafts in the verifier's own slots
+    nested: tuple[Layer, ...] | None = None  # layers of a drafter that drafts in the verifier's own slots
     bos_id: int | None = None
     taps: tuple[int, ...] = ()  # verifier layers whose hidden states the drafter reads
+    tier_models: Mapping[str, Runner] = field(default_factory=dict)  # slim verifiers that are models, by tier
+
+
+@dataclass(frozen=True)
+class SlimPart:
+    """One slim verifier of a run: the verifier under a mask, or a model of its own."""
+
+    slim: Slim
+    name: str
+    mask: LayerMask | None = None
+    tier: str = ""  # of a model: as the settings name it
+
+    @property
+    def model(self) -> Runner | None:
+        return None if isinstance(self.slim, Sequence) else self.slim
+
+
+def slim_parts(parts: Parts, settings: Settings) -> list[SlimPart]:
+    """The slim verifiers of a run in the order they are asked; none for methods without one.
+
+    Raises MaskError; PairError for a tier whose model is not loaded, or that a drafter cannot work with.
+    """
+    if not settings.uses_slim:
+        return []
+    tiers = settings.slim_tiers or (None,)
+    masked = [tier for tier in tiers if not is_model(tier)]
+    masks = iter(choose_masks(parts, settings, masked) if masked else ())
+    found = []
+    for tier in tiers:
+        if not is_model(tier):
+            mask = next(masks)
+            found.append(SlimPart(mask.layers, mask.name, mask))
+        elif tier in parts.tier_models:
+            found.append(SlimPart(parts.tier_models[tier], str(public_tier(tier)), tier=tier))
+        else:
+            raise PairError(f"the model of tier {tier} is not loaded")
+    if parts.taps and found[0].mask is None:
+        raise PairError(
+            "this drafter reads the verifier's layers, which a model as the first tier does not run; name a "
+            "skip ratio as the first tier, or choose another drafter"
+        )
+    return found
+
+
+def is_model(tier: float | str | None) -> TypeGuard[str]:
+    return isinstance(tier, str) and tier.startswith(MODEL_TIER)
+
+
+def choose_masks(
+    parts: Parts, settings: Settings, tiers: Sequence[float | str | LayerMask | None]
+) -> list[LayerMask]:
+    """A mask for each tier that has one; None is the one of skip_ratio and mask. Raises MaskError."""
+    if parts.masks is None:
+        raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")
+    given = [tier for tier in tiers if tier is not None]
+    if not given:
+        return [parts.masks.choose(settings.mask, settings.skip_ratio)]
+    return choose_chain(parts.masks, given, settings.mask)
+
+
+def choose_first(parts: Parts, choice: str, ratio: float, stronger: Sequence[LayerMask]) -> LayerMask:
+    """The first slim verifier's mask by `choice` and skip `ratio`, inside the `stronger` ones'. Raises
+    MaskError.
+    """
+    if parts.masks is None:
+        raise MaskError("this verifier has no layer masks; give one as a string of 0 and 1")
+    if not stronger:
+        return parts.masks.choose(choice, ratio)
+    follows = follows_ratio(choice)
+    first = ratio if follows else choice
+    return choose_chain(parts.masks, [first, *stronger], choice if follows else "auto")[0]
 
 
 def parts_of(pair: ModelPair) -> Parts:
@@ -48,6 +124,9 @@ def parts_of(pair: ModelPair) -> Parts:
         nested=skip_layers(pair.drafter, masks) if pair.drafter.cache == "nested" else None,
         bos_id=pair.verifier.tokenizer.bos_token_id,
         taps=pair.trained.drafter.taps if pair.trained else (),
+        tier_models={
+            tier: BlockRunner(loaded.model, vocab_size=pair.n_vocab) for tier, loaded in pair.tiers.items()
+        },
     )
 
 
@@ -59,13 +138,18 @@ def mask_files(pair: ModelPair) -> list[Path]:
     return list(dict.fromkeys([*own, *pair.preset.masks, *shipped]))
 
 
-def skip_layers(spec: DrafterSpec, masks: MaskStore) -> tuple[int, ...]:
-    """Layers a layer-skip drafter keeps: the nearest stored mask, an even one where none is stored.
+def skip_layers(spec: DrafterSpec, masks: MaskStore) -> tuple[Layer, ...]:
+    """Layers a layer-skip drafter keeps, see `drafter_mask`."""
+    return drafter_mask(spec, masks).layers
+
+
+def drafter_mask(spec: DrafterSpec, masks: MaskStore) -> LayerMask:
+    """A layer-skip drafter's mask: the nearest stored one, an even one where none is stored.
 
     A drafter's mask cannot make the output wrong, only the drafts poor.
     """
     ratio = spec.skip_ratio or 0.0
-    return (masks.nearest(ratio) if masks.stored else even_mask(ratio, masks.n_layers)).layers
+    return masks.nearest(ratio) if masks.stored else even_mask(ratio, masks.n_layers)
 
 
 def drafter_factory(

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from jinja2 import TemplateError
 
-from .decode import checked_prompt, choose_mask, generate
+from .decode import checked_prompt, generate
 from .errors import PromptError, SourceError
 from .live import LiveSettings
 from .pair import ModelPair
-from .parts import Parts, parts_of
+from .parts import Parts, SlimPart, parts_of, slim_parts
 from .settings import Settings, is_text
 from .sources import public_identity
+from .sublayers import Layer
 from .trace import DEFINITIONS, SCHEMA, CycleEvent, Trace
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -96,7 +97,8 @@ def finish(trace: Trace, wall_s: float) -> None:
 def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: Settings) -> dict[str, Any]:
     """run.json's content as far as it is known before the first cycle."""
     parts = parts_of(pair)
-    mask = choose_mask(parts, settings)
+    slims = slim_parts(parts, settings)
+    mask = slims[0].mask if slims else None
     prompt_ids = checked_prompt(parts, prompt_ids)
     return {
         "schema": SCHEMA,
@@ -115,6 +117,7 @@ def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: 
         "mask": mask.bits if mask else None,
         "mask_id": mask.name if mask else None,
         "r_eff": effective_skip(parts, mask.layers) if mask else None,
+        **({"slim_tiers": [tier_facts(pair, parts, slim) for slim in slims]} if settings.slim_tiers else {}),
         "dtype": str(parts.runner.dtype).removeprefix("torch."),
         "hardware": hardware(parts.runner.device),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
@@ -134,7 +137,20 @@ def drafter_identity(pair: ModelPair, settings: Settings) -> dict[str, Any]:
     return {"kind": spec.kind, **details, **({"model": model} if model else {})}
 
 
-def effective_skip(parts: Parts, layers: Sequence[int]) -> float:
+def tier_facts(pair: ModelPair, parts: Parts, slim: SlimPart) -> dict[str, Any]:
+    """One slim verifier, for the record. `r_eff` of a model: bytes it reads less than q, over q's; below 0
+    where it reads more.
+    """
+    if slim.mask is not None:
+        mask = slim.mask
+        facts: dict[str, Any] = {"mask": mask.bits, "mask_id": mask.name, "skip_ratio": mask.skip_ratio}
+        return facts | {"r_eff": effective_skip(parts, mask.layers)}
+    model = parts.tier_models[slim.tier]
+    read, whole = (one.read_bytes(range(one.n_layers)) for one in (model, parts.runner))
+    return {"model": public_identity(pair.tiers[slim.tier].identity), "r_eff": 1 - read / whole}
+
+
+def effective_skip(parts: Parts, layers: Sequence[Layer]) -> float:
     """r_eff: bytes of skipped weights over the bytes q reads in one forward (never the LM head)."""
     runner = parts.runner
     whole = runner.read_bytes(range(runner.n_layers))

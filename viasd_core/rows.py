@@ -64,6 +64,7 @@ class TokenRow:
     audit_logp: float | None = None
     audit_accept: float | None = None  # min(1, q/p) on processed rows, where a draft row exists
     audit_kl: float | None = None  # KL(q || q') at the moment q' settled the token; slim-decided tokens only
+    tier: int | None = None  # slim verifier that settled it, 1 = the first asked; None: q, or nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class CycleRow:
     mask_id: str = ""
     reason: str = ""  # why the full verifier ran, in words
     cuda_synced: bool = False
+    tier_forwards: tuple[int, ...] = ()  # slim_forwards of each slim verifier, in the order they are asked
+    tier_us: tuple[int, ...] = ()  # the slim phase of each
 
     @property
     def examined(self) -> int:

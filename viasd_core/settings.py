@@ -16,6 +16,8 @@ SUFFIXES = ("S1", "S2", "S4")
 SWITCHED_OFF = ("regenerate", "final_audit", "branch0", "resync")  # on unless a --no- flag is given
 MAX_GAMMA = 64
 MAX_TREE = 256  # nodes; the KV slots of a run hold them beside the text
+MAX_TIERS = 8  # slim verifiers
+MODEL_TIER = "model:"
 STRICT_DEBT_CAP = 16
 
 COMMON_OPTIONS = frozenset(
@@ -36,7 +38,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
         {
             "alpha1", "alpha2", "gamma", "skip_ratio", "mask", "gate", "rule_c", "alpha", "beta", "slim_kv",
             "debt_cap", "bonus", "bonus_threshold", "after_escalation", "regenerate", "strict", "final_audit",
-            "core_thresholds",
+            "core_thresholds", "tiers",
         }
     ),
     "block": frozenset(),
@@ -73,6 +75,9 @@ class Settings:
     alpha2: float = 0.3
     skip_ratio: float = 0.45  # share of the verifier's layers that q' skips
     mask: str = "auto"  # auto | even | random:SEED | FILE.json | string of 0/1
+    # VIA-SD: slim verifiers in the order they are asked, weak to strong: skip ratios, model:SOURCE, mask
+    # files or strings of 0/1. Empty: one, by skip_ratio and mask. CURE: ("via-sd",), its trees go through q'.
+    tiers: tuple[float | str, ...] = ()
     gate: str = "direct"
     core_thresholds: tuple[float, float] | None = (
         None  # (tau1, tau2) in place of the alphas; above 1: always C
@@ -88,7 +93,6 @@ class Settings:
     regenerate: bool = True  # False: region B escalates too (binary hierarchical SD)
     strict: bool = False
     final_audit: bool = True
-    tiers: tuple[str, ...] = ()  # CURE: ("via-sd",) sends its trees through the slim verifier first
     tau_margin: float = 1.0  # CURE: nats; a drafted position with a smaller margin is uncertain
     margin_scale: float | None = None  # nats over which the number of repairs falls to 1; None = tau_margin
     v_max: int = 90  # nodes of a tree, the anchor not counted; branch 0 is kept whole whatever it says
@@ -146,10 +150,44 @@ class Settings:
             )
             for tau in self.core_thresholds:
                 _number("core_thresholds", tau, 0.0, 1e9)
-        _require(
-            self.tiers in ((), VIA_SD_TIERS), f"tiers is {self.tiers!r}; method cure takes via-sd, or none"
-        )
+        self._check_tiers()
         self._check_combinations()
+
+    def _check_tiers(self) -> None:
+        tiers = self.tiers
+        if self.method == "cure":
+            _require(tiers in ((), VIA_SD_TIERS), f"tiers is {tiers!r}; method cure takes via-sd, or none")
+            return
+        _require(
+            isinstance(tiers, tuple) and len(tiers) <= MAX_TIERS,
+            f"tiers is {tiers!r}; give a tuple of at most {MAX_TIERS} skip ratios, masks and models",
+        )
+        for tier in tiers:
+            if isinstance(tier, str):
+                named = tier.startswith(MODEL_TIER) and len(tier) > len(MODEL_TIER)
+                _require(
+                    named or tier.endswith(".json") or is_bits(tier),
+                    f"tier {tier!r} is none of a skip ratio, model:SOURCE, a mask file (.json) and a mask of "
+                    "0 and 1",
+                )
+            else:
+                _number("a tier's skip ratio", tier, 0.0, 0.95, open_low=True)
+            _require(tiers.count(tier) == 1, f"tiers names {tier!r} more than once; name it once")
+        ratios = [tier for tier in tiers if not isinstance(tier, str)]
+        _require(
+            ratios == sorted(ratios, reverse=True),
+            f"tiers has the skip ratios {', '.join(f'{ratio:g}' for ratio in ratios)}; name the weakest tier "
+            "first, so that the ratios fall",
+        )
+        explicit = not (self.mask in ("auto", "even") or self.mask.startswith("random:"))
+        _require(
+            not (tiers and explicit),
+            f"mask {self.mask} and tiers contradict each other; name that mask as a tier instead",
+        )
+        _require(
+            len(tiers) < 2 or self.rule_c != "pi",
+            "rule pi mixes one slim verifier with p and q; choose another rule, or a single tier",
+        )
 
     def _check_combinations(self) -> None:
         _require(
@@ -191,10 +229,12 @@ class Settings:
         values["stop"] = list(self.stop)
         if values.get("mask", "").endswith(".json"):
             values["mask"] = PurePath(self.mask).name  # run.json may be shared: no folders of this machine
+        if "tiers" in values:
+            values["tiers"] = [public_tier(tier) for tier in self.tiers]
+        if "skip_ratio" in values:
+            values["skip_ratio"] = self.slim_ratio
         if "bonus" in values:
             values["bonus"] = self.bonus_kind
-        if "tiers" in values:
-            values["tiers"] = list(self.tiers)
         if "debt_cap" in values and self.method == "via-sd":
             values["debt_cap"] = self.debt_limit(self.gamma)
         return values
@@ -222,6 +262,19 @@ class Settings:
             return self.bonus
         return "none" if self.method == "via-sd" else "q-if-called"
 
+    @property
+    def slim_tiers(self) -> tuple[float | str, ...]:
+        """The slim verifiers that `tiers` names."""
+        return self.tiers if self.method == "via-sd" else ()
+
+    @property
+    def slim_ratio(self) -> float | None:
+        """Skip ratio of the first slim verifier; None where a tier names a mask or a model instead."""
+        if not self.slim_tiers:
+            return self.skip_ratio
+        first = self.slim_tiers[0]
+        return None if isinstance(first, str) else first
+
     def debt_limit(self, gamma: int) -> int | None:
         """Most rows the full verifier may be behind before a settle is due; None = no cap."""
         if self.debt_cap is None:
@@ -233,6 +286,34 @@ def flag_of(name: str) -> str:
     """The command-line flag that sets a field."""
     prefix = "--no-" if name in SWITCHED_OFF else "--"
     return prefix + name.replace("_", "-")
+
+
+def is_bits(text: str) -> bool:
+    """Whether a text is an explicit layer mask, a string of 0 and 1."""
+    return bool(text) and not set(text) - {"0", "1"}
+
+
+def parse_tiers(text: str) -> tuple[float | str, ...]:
+    """Tiers as the command line names them, separated by commas: `0.6,0.45` or `model:org/name,0.3`."""
+    return tuple(_tier(part.strip()) for part in text.split(","))
+
+
+def _tier(part: str) -> float | str:
+    try:
+        return part if is_bits(part) and len(part) > 1 else float(part)
+    except ValueError:
+        return part
+
+
+def public_tier(tier: float | str) -> float | str:
+    """A tier without folders of this machine; a hub id stays whole."""
+    if not isinstance(tier, str):
+        return tier
+    if not tier.startswith(MODEL_TIER):
+        return PurePath(tier).name
+    source = tier.removeprefix(MODEL_TIER)
+    local = source.startswith(("/", ".", "~")) or source.count("/") > 1 or source.endswith(".gguf")
+    return MODEL_TIER + PurePath(source).name if local and not source.startswith("wheel:") else tier
 
 
 def is_text(value: str) -> bool:
@@ -263,6 +344,11 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
         "bonus_threshold": settings.bonus_kind != "slim" and "--bonus slim",
     }
     idle |= dict.fromkeys(METHOD_OPTIONS[settings.method] - settings.own_options, "--tiers via-sd")
+    named = settings.slim_tiers
+    if named and "skip_ratio" in given:
+        raise SettingsError("--skip-ratio and --tiers contradict each other; give the ratios to --tiers")
+    if named and "mask" in given and all(isinstance(tier, str) for tier in named):
+        raise SettingsError("--mask has no effect: no tier is a skip ratio; remove --mask")
     for name, needed in idle.items():
         if name in given and needed:
             flag = flag_of(name)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from .cells import ALTERNATIVES, FLAG, FLOAT, HEX, INT, JSON_TEXT, OPT_FLOAT, OPT_INT, TEXT, Codec, enum
+from .cells import ALTERNATIVES, FLAG, FLOAT, HEX, INT, INTS, JSON_TEXT, OPT_FLOAT, OPT_INT, TEXT, Codec, enum
 from .errors import TraceError
 from .terminal import printable
 from .trace import PHASES, SCHEMA, SOURCES, VERDICTS, CycleRow, DimrRow, EventRow, TokenRow, TreeRow
@@ -66,7 +66,7 @@ TOKENS = Table(
         *_columns(top2_margin=OPT_FLOAT, is_ufp=FLAG),
         Column("alt_json", ALTERNATIVES, "alt"),
         *_columns(entropy_draft=OPT_FLOAT, t_us=INT, audit_cycle=OPT_INT, audit_rank=OPT_INT),
-        *_columns(audit_logp=OPT_FLOAT, audit_accept=OPT_FLOAT, audit_kl=OPT_FLOAT),
+        *_columns(audit_logp=OPT_FLOAT, audit_accept=OPT_FLOAT, audit_kl=OPT_FLOAT, tier=OPT_INT),
     ),
 )
 
@@ -87,7 +87,7 @@ CYCLES = Table(
         *_columns(region_a=INT, region_b=INT, region_c_accepted=INT, region_c_rejected=INT),
         *_columns(committed=INT, retracted=INT, draft_forwards=INT, slim_forwards=INT, full_forwards=INT),
         *_columns(settle_forwards=INT, tree_nodes=INT, kv_len=INT, n_q=INT, n_s=INT, debt=INT),
-        *_columns(mask_id=TEXT, reason=TEXT, cuda_synced=FLAG),
+        *_columns(mask_id=TEXT, reason=TEXT, cuda_synced=FLAG, tier_forwards=INTS, tier_us=INTS),
     ),
 )
 TREE = Table(

@@ -1,10 +1,10 @@
 """Layer subsets of one model over one slot cache: q, the slim q' and nested layer-skip drafters, never
 copies.
 
-Strongest tier first; a weaker tier's layers are a subset of every stronger one's. Row i of a tier is valid
-below its watermark. When a tier runs, it overwrites its layers from its own watermark on, so its watermark
-and those of all weaker tiers move to the end; reading and writing can then never mix rows of different
-prefixes.
+Strongest tier first; a weaker tier's layers (or halves of layers) are a subset of every stronger one's. Row i
+of a tier is valid below its watermark. When a tier runs, it overwrites its layers from its own watermark on,
+so its watermark and those of all weaker tiers move to the end; reading and writing can then never mix rows of
+different prefixes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .layers import Runner
 from .masks import chain_pass, tree_pass
+from .sublayers import Layer, from_units, units
 from .transfer import to_device
 
 PREFILL_CHUNK = 512
@@ -28,7 +29,7 @@ class TierStack:
     """
 
     def __init__(
-        self, runner: Runner, layers: Sequence[Sequence[int]], capacity: int, taps: Sequence[int] = ()
+        self, runner: Runner, layers: Sequence[Sequence[Layer]], capacity: int, taps: Sequence[int] = ()
     ) -> None:
         self.runner, self.taps = runner, tuple(taps)
         self.capacity = capacity
@@ -37,12 +38,12 @@ class TierStack:
         self.layers = self._nested()
         self.slots = runner.new_slots(capacity, self.layers[0], self.taps)
 
-    def _nested(self) -> list[tuple[int, ...]]:
-        allowed = set(self._wanted[0])
+    def _nested(self) -> list[tuple[Layer, ...]]:
+        allowed = units(self._wanted[0])
         nested = []
         for wanted in self._wanted:
-            allowed &= set(wanted)
-            nested.append(tuple(layer for layer in wanted if layer in allowed))
+            allowed &= units(wanted)
+            nested.append(from_units(allowed))
         return nested
 
     def prefill(self, tokens: Sequence[int], tier: int = 0) -> None:
@@ -94,7 +95,7 @@ class TierStack:
         """Forget rows at and above `length` in every tier."""
         self.rows = [min(rows, length) for rows in self.rows]
 
-    def set_layers(self, tier: int, layers: Sequence[int]) -> None:
+    def set_layers(self, tier: int, layers: Sequence[Layer]) -> None:
         """Another layer subset for `tier`.
 
         It and all weaker tiers fall back to the next stronger tier's rows, which hold every layer; the

@@ -67,6 +67,7 @@ DEFINITIONS = {
     "r_eff": "bytes of skipped weights / bytes the full verifier reads in one forward",
     "full_forwards": "full-verifier forwards without prefill and settles",
     "settle_forwards": "full-verifier forwards made only to settle KV debt or to audit the end of the run",
+    "tiers": "of each slim verifier, 1 = the first asked: forwards, ms, drafts accepted, tokens regenerated",
     "audit.agree": "share of audited slim-decided tokens that equal the full verifier's argmax",
     "audit.mean_log_q": "mean raw log q(token), nats, over audited slim-decided tokens",
     "audit.mean_kl": "mean KL(q || q'), nats, over audited slim-decided tokens",
@@ -195,7 +196,7 @@ def summarise(
 
     Returns a dict with keys new_tokens, cycles, draft_forwards, slim_forwards, full_forwards,
     settle_forwards, escalating_cycles, counts, examined, rejection_rate, region_c_share, escalation_rate,
-    mean_committed, mixture, audit, repair, phases_ms.
+    mean_committed, mixture, audit, repair, phases_ms; and tiers, where the cycles count them.
     """
     emitted = [row for row in tokens if row.emitted]
     region_a = sum(row.region_a for row in cycles)
@@ -234,7 +235,25 @@ def summarise(
         },
         "repair": summarise_repair(tokens, cycles, tree),
         "phases_ms": {phase: sum(row.phase_us.get(phase, 0) for row in cycles) / 1000 for phase in PHASES},
+        **summarise_tiers(emitted, cycles),
     }
+
+
+def summarise_tiers(emitted: Sequence[TokenRow], cycles: Sequence[CycleRow]) -> dict[str, Any]:
+    """Totals of each slim verifier under the key tiers; nothing for runs without one, and for traces from
+    before there could be several.
+    """
+    count = max((len(row.tier_forwards) for row in cycles), default=0)
+    tiers = {}
+    for tier in range(1, count + 1):
+        settled = [row.verdict for row in emitted if row.tier == tier]
+        tiers[str(tier)] = {
+            "forwards": sum(sum(row.tier_forwards[tier - 1 : tier]) for row in cycles),
+            "ms": sum(sum(row.tier_us[tier - 1 : tier]) for row in cycles) / 1000,
+            "accepted": settled.count("accepted_slim"),
+            "regenerated": settled.count("regenerated_slim"),
+        }
+    return {"tiers": tiers} if tiers else {}
 
 
 def summarise_repair(

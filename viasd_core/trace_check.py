@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from .trace import Trace
 from .trace_check_cycles import cycles_hold, masks_hold
 from .trace_check_output import output_is_whole, rows_are_possible, run_is_described, run_is_typed
-from .trace_check_regions import audit_is_complete, gate_decides_regions, regions_match_counts
+from .trace_check_regions import audit_is_complete, gate_decides_regions, regions_match_counts, tiers_hold
 from .trace_check_totals import totals_follow_from_rows
 from .trace_check_trees import trees_hold
 
@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     cycles_hold,
     regions_match_counts,
     gate_decides_regions,
+    tiers_hold,
     audit_is_complete,
     trees_hold,
     masks_hold,

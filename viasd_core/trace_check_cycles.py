@@ -87,14 +87,15 @@ def _commits(cycle: CycleRow, rows: list[TokenRow], strict: bool) -> Iterator[st
 def masks_hold(trace: Trace) -> Iterator[str]:
     """A search's best cost is the least so far, and its masks have the verifier's length."""
     best = float("inf")
-    length = trace.run.get("n_layers")
-    wanted = "digits 0 or 1" if length is None else f"{length} digits 0 or 1"
+    layers = trace.run.get("n_layers")
+    lengths = None if layers is None else (layers, 2 * layers)  # of layers, or of attentions and MLPs
+    wanted = "digits 0 or 1" if layers is None else f"{layers} digits 0 or 1, or {2 * layers}"
     for row in trace.dimr:
         best = min(best, row.cost)
         if row.best_cost != best:
             yield f"dimr.csv: step {row.step} has best_cost {row.best_cost!r}, the least so far is {best!r}"
-        if set(row.mask) - {"0", "1"} or (length is not None and len(row.mask) != length):
+        if set(row.mask) - {"0", "1"} or (lengths is not None and len(row.mask) not in lengths):
             yield f"dimr.csv: step {row.step} has the mask {row.mask!r}, expected {wanted}"
     mask = trace.run.get("mask")
-    if mask and (set(mask) - {"0", "1"} or (length is not None and len(mask) != length)):
+    if mask and (set(mask) - {"0", "1"} or (lengths is not None and len(mask) not in lengths)):
         yield f"run.json: mask is {mask!r}, expected {wanted}"

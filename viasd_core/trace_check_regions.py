@@ -113,6 +113,38 @@ def _threshold_problems(
         yield f"{where}: thresholds {used} are not those of alpha1 and alpha2, {thr1!r} and {thr2!r}"
 
 
+def tiers_hold(trace: Trace) -> Iterator[str]:
+    """With several slim verifiers: each is asked at most once a cycle, behind all before it; only they settle
+    regions A and B, and only tokens that fell through all of them are in region C.
+    """
+    counted = {cycle.cycle: cycle.tier_forwards for cycle in trace.cycles if cycle.tier_forwards}
+    sizes = {len(forwards) for forwards in counted.values()}
+    if len(sizes) > 1 or any(len(cycle.tier_us) != len(cycle.tier_forwards) for cycle in trace.cycles):
+        yield "cycles.csv counts different numbers of slim verifiers"
+        return
+    for cycle in trace.cycles:
+        forwards = cycle.tier_forwards
+        if forwards and sum(forwards) != cycle.slim_forwards:
+            yield f"cycle {cycle.cycle}: tier_forwards sum to {sum(forwards)}, not to slim_forwards"
+        if list(forwards) != sorted(forwards, reverse=True) or any(count not in (0, 1) for count in forwards):
+            yield f"cycle {cycle.cycle}: tier_forwards are {forwards}; a tier runs once, after those before"
+        if any(spent < 0 for spent in cycle.tier_us):
+            yield f"cycle {cycle.cycle}: a slim verifier took a time below 0"
+    most = max(sizes, default=0)
+    for row in trace.tokens:
+        forwards = counted.get(row.cycle, ())
+        if row.tier is not None and not 0 < row.tier <= most:
+            yield f"cycle {row.cycle}, slot {row.slot}: tier {row.tier} of {most} slim verifiers"
+        elif row.tier is not None and not forwards[row.tier - 1]:
+            yield f"cycle {row.cycle}, slot {row.slot}: slim verifier {row.tier} settled it but did not run"
+        if row.tier is not None and row.source == "draft" and row.region not in ("A", "B"):
+            yield f"cycle {row.cycle}, slot {row.slot}: a slim verifier settled it, but its region is C"
+        if forwards and row.tier is None and row.region in ("A", "B"):
+            yield f"cycle {row.cycle}, slot {row.slot}: region {row.region}, but no slim verifier settled it"
+        if forwards and row.region == "C" and sum(forwards) != most:
+            yield f"cycle {row.cycle}, slot {row.slot}: region C, but not every slim verifier was asked"
+
+
 def audit_is_complete(trace: Trace) -> Iterator[str]:
     """A finished run through VIA-SD's tiers with its final audit on has judged every emitted token."""
     settings = trace.run.get("settings", {})

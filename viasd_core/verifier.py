@@ -1,30 +1,57 @@
-"""The full verifier q and its slim sub-model q': one set of weights, and who has written which KV rows.
+"""The full verifier q and its slim verifiers: who has written which KV rows.
 
-Shared mode (default): q' writes only its layers' slots of rows q has not run; those rows are the *debt*. When
-q is called it runs once over debt, anchor and block and overwrites them in all layers, so its logits equal a
-from-scratch recompute. Own mode gives q' a cache of its own, a pure function of the prefix.
+A slim verifier is q with layers left out, on the same weights, or an independent model. In shared mode
+(default) a masked one writes only its layers' slots of rows q has not run; those rows are the *debt*. When q
+is called it runs once over debt, anchor and block and overwrites them in all layers, so its logits equal a
+from-scratch recompute. Own mode gives every masked one a cache of its own, a pure function of the prefix, as
+an independent model always has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from . import tree
 from .layers import Runner
+from .sublayers import Layer
 from .tiers import TierStack
 from .transfer import to_device
 
 FULL = 0
+Slim = Sequence[Layer] | Runner  # the layers a mask keeps, or a model of its own
+
+
+@dataclass(frozen=True)
+class SlimTier:
+    """One slim verifier: tier `tier` of `stack`. Rows below `rows` were written by it or a stronger one."""
+
+    stack: TierStack
+    tier: int
+
+    @property
+    def rows(self) -> int:
+        return self.stack.rows[self.tier]
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.stack.layers[self.tier]
+
+    def run(self, committed: Sequence[int], draft: Tensor) -> Tensor:
+        """Over the rows it lacks and `draft` [g]: logits [g + 1, V], row i judges draft token i."""
+        ids = torch.cat([to_device(committed[self.rows :], draft.device), draft])
+        return self.stack.run(self.tier, ids, logit_rows=draft.shape[0] + 1)
 
 
 class Verifier:
-    """q over `capacity` KV slots; `slim` are the layers q' keeps (None: no slim tier), `nested` a drafter's.
+    """q over `capacity` KV slots; `slim` is the (weakest) slim verifier (None: none), `stronger` those asked
+    after it, in order; `nested` are a drafter's layers.
 
     `taps` are layers whose hidden states are kept for a drafter that reads features.
-    Watermarks: rows below `n_q` were written by q in every layer, rows below `n_s` by q or q'.
+    Watermarks: rows below `n_q` were written by q in every layer, rows below `n_s` by q or a slim verifier.
     """
 
     def __init__(
@@ -32,24 +59,31 @@ class Verifier:
         runner: Runner,
         capacity: int,
         *,
-        slim: Sequence[int] | None = None,
+        slim: Slim | None = None,
+        stronger: Sequence[Slim] = (),
         slim_kv: str = "shared",
-        nested: Sequence[int] | None = None,
+        nested: Sequence[Layer] | None = None,
         taps: Sequence[int] = (),
     ) -> None:
         self.runner = runner
-        own = slim is not None and slim_kv == "own"
-        tiers: list[Sequence[int]] = [range(runner.n_layers)]
-        if slim is not None and not own:
-            tiers.append(slim)
+        slims = [] if slim is None else [slim, *stronger]
+        sharing = [one for one in slims if isinstance(one, Sequence) and slim_kv == "shared"]
+        tiers: list[Sequence[Layer]] = [range(runner.n_layers), *reversed(sharing)]
         if nested is not None:
             tiers.append(nested)
         self.stack = TierStack(runner, tiers, capacity, taps)
-        self.slim_stack = self.stack
-        if own and slim is not None:
-            self.slim_stack = TierStack(runner, [slim], capacity, taps)
-        self.slim_tier = 0 if own else 1
         self.nested_tier = len(tiers) - 1
+        self.slims: list[SlimTier] = []
+        place = len(sharing)  # the weakest stands last
+        for one in slims:
+            if not isinstance(one, Sequence):
+                alone = TierStack(one, [range(one.n_layers)], capacity)
+                self.slims.append(SlimTier(alone, 0))
+            elif slim_kv == "own":
+                self.slims.append(SlimTier(TierStack(runner, [one], capacity, taps), 0))
+            else:
+                self.slims.append(SlimTier(self.stack, place))
+                place -= 1
 
     @property
     def n_q(self) -> int:
@@ -57,17 +91,26 @@ class Verifier:
 
     @property
     def n_s(self) -> int:
-        return self.slim_stack.rows[self.slim_tier]
+        return self.slims[0].rows
 
     @property
-    def slim_layers(self) -> tuple[int, ...]:
-        return self.slim_stack.layers[self.slim_tier]
+    def slim_stack(self) -> TierStack:
+        """Where the first slim verifier keeps its rows; q's own where there is none."""
+        return self.slims[0].stack if self.slims else self.stack
+
+    @property
+    def slim_layers(self) -> tuple[Layer, ...]:
+        return self.slims[0].layers
+
+    @property
+    def _stacks(self) -> list[TierStack]:
+        """Every cache once, q's first."""
+        return list(dict.fromkeys([self.stack, *(slim.stack for slim in self.slims)]))
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        """q over a prompt without its last token; in own mode q' prefills its own cache as well."""
-        self.stack.prefill(tokens)
-        if self.slim_stack is not self.stack:
-            self.slim_stack.prefill(tokens)
+        """q over a prompt without its last token; whoever has a cache of its own prefills it as well."""
+        for stack in self._stacks:
+            stack.prefill(tokens)
 
     def full(self, committed: Sequence[int], draft: Tensor | None = None) -> Tensor:
         """q over its debt, the anchor and `draft` [g]: logits [T - n_q + g, V], row n_q first."""
@@ -75,9 +118,8 @@ class Verifier:
         return self.stack.run(FULL, ids, logit_rows=ids.shape[0])
 
     def slim(self, committed: Sequence[int], draft: Tensor) -> Tensor:
-        """q' over the rows it lacks and `draft` [g]: logits [g + 1, V], row i judges draft token i."""
-        ids = self._ids(committed[self.n_s :], draft)
-        return self.slim_stack.run(self.slim_tier, ids, logit_rows=draft.shape[0] + 1)
+        """The first slim verifier over the rows it lacks and `draft` [g]: logits [g + 1, V]."""
+        return self.slims[0].run(committed, draft)
 
     def full_tree(self, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """q over its debt, the anchor and tree nodes `tokens` [N] behind it: logits [T - n_q + N, V].
@@ -95,12 +137,12 @@ class Verifier:
 
     def slim_tree(self, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """q' over the rows it lacks and tree nodes `tokens` [N]: logits [T - n_s + N, V], as `full_tree`."""
-        return self._run_tree(self.slim_stack, self.slim_tier, committed, tokens, parents)
+        return self._run_tree(self.slims[0].stack, self.slims[0].tier, committed, tokens, parents)
 
     def keep_slim(self, committed: Sequence[int], path: Sequence[int]) -> None:
         """The nodes `path` of the last tree of q' become its rows; where q ran behind it, q's rows stand."""
         if self.n_s <= len(committed) - 1:
-            self._keep(self.slim_stack, self.slim_tier, committed, path, features=True)
+            self._keep(self.slims[0].stack, self.slims[0].tier, committed, path, features=True)
 
     @staticmethod
     def _run_tree(
@@ -125,7 +167,7 @@ class Verifier:
     def features(self, start: int, end: int) -> Tensor:
         """Hidden states [end - start, taps, H] behind the tapped layers of rows start..end-1.
 
-        Rows below `n_q` are q's own; rows above, up to `n_s`, are provisional, from q'.
+        Rows below `n_q` are q's own; rows above, up to `n_s`, are provisional, from a masked slim verifier.
         """
         own = self.stack.slots.features[start + 1 : min(end, self.n_q) + 1]
         provisional = self.slim_stack.slots.features[max(start, self.n_q) + 1 : end + 1]
@@ -133,14 +175,15 @@ class Verifier:
 
     def rewind(self, length: int) -> None:
         """No tier holds a row at or above `length`."""
-        self.stack.rewind(length)
-        self.slim_stack.rewind(length)
+        for stack in self._stacks:
+            stack.rewind(length)
 
-    def set_slim(self, layers: Sequence[int]) -> None:
-        """Another mask for q': shared rows above n_q are re-fed with its next forward, an own cache starts
-        anew.
+    def set_slim(self, layers: Sequence[Layer]) -> None:
+        """Another mask for the first slim verifier: shared rows above the next stronger tier's are re-fed
+        with its next forward, an own cache starts anew.
         """
-        self.slim_stack.set_layers(self.slim_tier, layers)
+        first = self.slims[0]
+        first.stack.set_layers(first.tier, layers)
 
     def _ids(self, committed: Sequence[int], draft: Tensor | None) -> Tensor:
         ids = to_device(committed, self.runner.device)

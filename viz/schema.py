@@ -33,6 +33,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
 _KINDS = {
     id(cells.INT): "int",
     id(cells.FLOAT): "float",
+    id(cells.INTS): "ints",
     id(cells.FLAG): "flag",
     id(cells.TEXT): "text",
     id(cells.JSON_TEXT): "json",

@@ -16,7 +16,8 @@ from .schema import schema
 
 STATIC = Path(__file__).resolve().parent / "static"
 ENTRY = "main"
-STYLES = ("base", "layout", "text", "panels", "modes", "tree")
+DIMR_ENTRY = "dimr_panel"
+STYLES = ("base", "layout", "text", "panels", "dimr", "modes", "tree")
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 _NAME = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
@@ -29,12 +30,21 @@ def template() -> str:
 
 
 @cache
-def script() -> str:
-    """The body of the function that runs when the component is mounted, given element, trigger, props, ..."""
+def dimr_template() -> str:
+    """The mount point of the layer-mask panel, likewise."""
+    return (STATIC / "dimr.html").read_text(encoding="utf-8")
+
+
+@cache
+def script(entry: str = ENTRY) -> str:
+    """The body of the function that runs when the component is mounted, given element, trigger, props, ...
+
+    `entry` is the module whose `mount` is called: the viewer's, or the layer-mask panel's.
+    """
     parts = [f"const SCHEMA = {json.dumps(schema(), ensure_ascii=True)};"]
-    parts += [_as_scope(name) for name in _in_order(ENTRY)]
+    parts += [_as_scope(name) for name in _in_order(entry)]
     parts.append(
-        "$main.mount({element, trigger, props,"
+        f"${entry}.mount({{element, trigger, props,"
         " server: typeof server === 'undefined' ? null : server,"
         " watch: typeof watch === 'undefined' ? null : watch});"
     )

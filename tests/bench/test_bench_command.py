@@ -237,3 +237,32 @@ def test_what_only_the_models_can_tell_is_refused_in_one_sentence(
     assert main(arguments(models, out, *more, preset=preset)) == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
     assert not out.exists()
+
+
+def test_more_slim_verifiers_are_measured_beside_and_reported_by_number_of_layers(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2, 3, 4 and 5 layers, one of them with an independent model; no folder of this machine is recorded."""
+    out, model = tmp_path / "result.json", f"model:{models / 'drafter'}"
+    tiers = ("--tiers", "0.5,0.25", "--tiers", f"0.5,{model},0.25", "--limit", "1", "--repeats", "1")
+    assert main(arguments(models, out, *tiers)) == 0
+    result = json.loads(out.read_text(encoding="utf-8"))
+    labels = ["via-sd", "via-sd, tiers 0.5,0.25", "via-sd, tiers 0.5,model:drafter,0.25"]
+    assert [entry["label"] for entry in result["methods"]] == ["ar", "sd", *labels]
+    assert [len(entry["slim_tiers"]) for entry in result["methods"][3:]] == [2, 3]
+    assert str(models) not in json.dumps(result["methods"])
+    table = capsys.readouterr().out.partition("### By number of layers")[2].splitlines()
+    rows = [line.split(" | ")[:2] for line in table if line.startswith(("| sd", "| via-sd"))]
+    assert [[name.removeprefix("| "), count] for name, count in rows[:4]] == [
+        ["sd", "2"], [labels[0], "3"], [labels[1], "4"], [labels[2], "5"]
+    ]  # fmt: skip
+
+
+def test_tiers_that_cannot_be_are_refused_before_anything_is_loaded(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    assert main(arguments(models, out, "--tiers", "0.2,0.4")) == 2
+    assert "name the weakest tier first" in capsys.readouterr().err
+    assert main(arguments(models, out, "--tiers", "0.4,0.2", methods="ar,sd")) == 2
+    assert "add via-sd to --methods" in capsys.readouterr().err

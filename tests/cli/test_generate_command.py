@@ -7,15 +7,20 @@ import os
 import signal
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import viasd_core.decode
 import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
+from viasd_core.dimr.masks import SCHEMA
+from viasd_core.live import LiveSettings
+from viasd_core.settings import Settings
 from viasd_core.trace import Trace
 from viasd_core.trace_check import check
 
@@ -172,3 +177,64 @@ def test_damaged_weights_are_a_sentence_not_an_empty_text(
     monkeypatch.setattr(viasd_core.pair, "load_pair", lambda *_, **__: pair)
     assert main(["generate", "--method", "ar", "--prompt", "the", "--max-new-tokens", "4"]) == 2
     assert "not finite" in capsys.readouterr().err
+
+
+def test_several_slim_verifiers_are_described_and_counted(
+    generate: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.zip"
+    assert generate("--tiers", "0.6,0.2", "--mask", "even", "--json", "--trace", str(out)) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [tier["skip_ratio"] for tier in found["slim_tiers"]] == [0.6, 0.2]
+    assert found["settings"]["tiers"] == [0.6, 0.2] and list(found["tiers"]) == ["1", "2"]
+    assert check(Trace.load(out)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (("--tiers", "0.6,0.2", "--skip-ratio", "0.3"), "--skip-ratio and --tiers contradict"),
+        (("--tiers", "0.6,0.2", "--method", "sd"), "--tiers is not used by method 'sd'"),
+        (("--tiers", "0.2,0.6"), "name the weakest tier first"),
+        (("--tiers", "0.6,0.2"), "lie inside each other"),
+        (("--tiers", "model:nowhere/to/be/found"), "neither a folder that exists"),
+        (("--tiers", "11011,10001"), "is not inside"),
+    ],
+)
+def test_tiers_that_cannot_serve_are_one_sentence_and_status_2(
+    generate: Command, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], part: str
+) -> None:
+    assert generate(*given) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and part in said
+
+
+def mask_file(folder: Path, name: str, bits: str, **model: str) -> Path:
+    path = folder / f"{name}.json"
+    content = {"schema": SCHEMA, "model": model or {"sha256": "0" * 64}, "layers": 5, "mask": bits}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_mask_of_another_model_is_refused_by_name_and_passed_over_by_auto(
+    generate: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    foreign = mask_file(tmp_path, "theirs", "10101", id="org/other", sha256="1" * 64)
+    assert generate("--mask", str(foreign)) == 2
+    assert "was made for org/other with 5 layers, not for toy with 5" in capsys.readouterr().err
+
+
+def test_a_run_and_a_turned_skip_ratio_take_the_stored_mask_nearest_to_it(tmp_path: Path) -> None:
+    pair = toy_pair()
+    files = (
+        mask_file(tmp_path, "theirs", "10011", id="org/other"),
+        mask_file(tmp_path, "few", "11011"),
+        mask_file(tmp_path, "many", "10001"),
+    )
+    pair = replace(pair, preset=replace(pair.preset, masks=files))
+    settings = Settings(skip_ratio=0.35, max_new_tokens=20, gamma=2)
+    live = LiveSettings(settings)
+    events = viasd_core.decode.generate(pair, [5, 6, 7], settings, live)
+    assert next(events).cycle.mask_id == "few"
+    live.update(skip_ratio=0.45)
+    assert next(events).cycle.mask_id == "many"

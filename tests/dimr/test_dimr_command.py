@@ -21,6 +21,9 @@ from viasd_core.dimr.search import Observation, SearchSettings
 from viasd_core.errors import MaskError
 from viasd_core.parts import parts_of
 from viasd_core.paths import mask_folder
+from viasd_core.recording import record
+from viasd_core.settings import Settings
+from viasd_core.trace_check import check
 
 Command = Callable[..., int]
 SEARCH = ("--skip-ratio", "0.4", "--steps", "8", "--theta", "3", "--tokens", "6", "--prompts", "3")
@@ -83,6 +86,38 @@ def test_the_last_line_has_every_promised_number_and_the_file_serves(
     assert read_mask(out, PAIR.verifier.identity).bits == content["mask"]
     with pytest.raises(MaskError, match="was made for toy with 8 layers, not for org/other"):
         read_mask(out, {"kind": "hub", "id": "org/other", "layers": 8})
+
+
+def test_a_search_over_sub_layers_keeps_a_mask_of_halves_that_serves(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "mask.json"
+    assert dimr(*SEARCH, "--granularity", "sublayer", "--out", str(out), "--curve", "--json") == 0
+    content, held = json.loads(out.read_text("utf-8")), last(capsys)["held_out"]
+    assert (content["granularity"], content["layers"], len(content["mask"])) == ("sublayer", 8, 16)
+    assert content["mask"].count("0") == 6 and content["skip_ratio"] == 0.375
+    assert {len(point["mask"]) for point in held["curve"]["points"]} == {16}
+    assert set(held["others"]) == {"even", "contiguous", "random"} and 0 < held["r_eff"] < 0.5
+    mask = read_mask(out, PAIR.verifier.identity)
+    settings = Settings(mask=str(out), max_new_tokens=8)
+    trace = record(PAIR, "", settings, prompt_ids=[5, 6, 7])
+    assert (trace.run["mask"], trace.run["mask_id"]) == (mask.bits, "mask")
+    assert trace.run["r_eff"] == pytest.approx(held["r_eff"]) and check(trace) == []
+
+
+def test_a_mask_searched_inside_another_serves_beside_it(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    strong, weak = tmp_path / "strong.json", tmp_path / "weak.json"
+    assert dimr(*SEARCH, "--out", str(strong)) == 0
+    asked = ("--skip-ratio", "0.6", *SEARCH[2:], "--inside", str(strong), "--out", str(weak))
+    assert dimr(*asked) == 0
+    settings = Settings(tiers=(str(weak), str(strong)), max_new_tokens=8)
+    trace = record(PAIR, "", settings, prompt_ids=[5, 6, 7])
+    assert [tier["mask_id"] for tier in trace.run["slim_tiers"]] == ["weak", "strong"]
+    assert check(trace) == []
+    with pytest.raises(MaskError, match="is not inside"):
+        record(PAIR, "", settings.with_(tiers=(str(strong), str(weak))), prompt_ids=[5, 6, 7])
 
 
 def test_the_search_never_sees_what_the_mask_is_judged_on(tmp_path: Path) -> None:

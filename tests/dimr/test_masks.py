@@ -14,6 +14,7 @@ from viasd_core.dimr.masks import (
     SCHEMA,
     LayerMask,
     MaskStore,
+    contiguous_mask,
     even_mask,
     fits,
     follows_ratio,
@@ -24,6 +25,7 @@ from viasd_core.dimr.masks import (
     skip_count,
 )
 from viasd_core.errors import MaskError
+from viasd_core.sublayers import Half
 
 IDENTITY: dict[str, Any] = {"kind": "hub", "id": "org/model", "sha256": "ab" * 32, "layers": 8}
 
@@ -92,6 +94,34 @@ def test_bits_may_skip_the_first_layer_but_not_all() -> None:
         parse_bits("0000", 4)
 
 
+def test_a_mask_of_sub_layers_names_attention_and_mlp_of_each_layer_in_turn() -> None:
+    mask = parse_bits("11100100", 4)
+    assert mask.granularity == "sublayer"
+    assert mask.layers == (0, Half(1, attention=True), Half(2, attention=False))
+    assert mask.skip_ratio == 0.5 and parse_bits("1010", 4).granularity == "layer"
+
+
+@pytest.mark.parametrize("layers", [3, 8, 30])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.45, 0.5, 0.95])
+def test_masks_of_sub_layers_skip_exactly_n_halves_of_middle_layers(layers: int, ratio: float) -> None:
+    """D1 for sub-layers: floor(r 2L + .5), both halves of the first and last layer kept."""
+    wanted = min(int(ratio * 2 * layers + 0.5), 2 * (layers - 2))
+    assert skip_count(ratio, layers, "sublayer") == wanted
+    for made in (even_mask, contiguous_mask):
+        mask = made(ratio, layers, "sublayer")
+        assert (len(mask.bits), mask.bits.count("0"), mask.granularity) == (2 * layers, wanted, "sublayer")
+    mask = random_mask(ratio, layers, 5, "sublayer")
+    assert (len(mask.bits), mask.bits.count("0")) == (2 * layers, wanted)
+    assert mask.bits[:2] == mask.bits[-2:] == "11"
+    assert even_mask(ratio, layers, "sublayer").bits[:2] == "11"
+
+
+def test_an_even_mask_of_sub_layers_skips_both_halves_of_evenly_spaced_layers() -> None:
+    """SWIFT's first mask, and not all MLPs, which even spacing over halves would give at one half."""
+    layers = even_mask(2 / 6, 6).bits
+    assert even_mask(4 / 12, 6, "sublayer").bits == "".join(2 * bit for bit in layers)
+
+
 @pytest.mark.parametrize("text", ["101", "10101", "1021", "", "abcd"])
 def test_bits_of_another_length_or_alphabet_are_refused(text: str) -> None:
     with pytest.raises(MaskError, match="give 4 characters 0 or 1, one a layer"):
@@ -149,6 +179,14 @@ def test_the_store_takes_the_nearest_ratio_and_of_two_the_one_that_skips_less(tm
     assert store.nearest(0.25).bits == "11101111"  # 1/8 and 3/8 are as near
     assert store.nearest(0.9).bits == "10000011"
     assert store.choose("auto", 0.375).bits == "11001011"
+
+
+def test_a_stored_mask_of_sub_layers_is_one_of_the_choices(tmp_path: Path) -> None:
+    halves = "1100110111011111"
+    path = stored(tmp_path, halves, "halves", layers=8)
+    assert read_mask(path, IDENTITY) == LayerMask(halves, "halves", "sublayer")
+    store = MaskStore([path, stored(tmp_path, "10000011", "many")], IDENTITY)
+    assert store.nearest(0.3).name == "halves"
 
 
 def test_the_store_passes_over_masks_of_other_models(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from viasd_core.dimr.calibration import Drafting
 from viasd_core.dimr.predict import Draftsman, Times, measure_times, predict, renewal
 from viasd_core.dimr.score import Score
 from viasd_core.rows import CycleRow
+from viasd_core.sublayers import Half
 from viasd_core.trace import Trace
 
 Regions = list[tuple[float, float, float]]
@@ -71,14 +72,16 @@ def score(regions: Regions) -> Score:
 
 def test_speed_is_the_cost_of_a_cycle_over_its_tokens_against_speculative_decoding() -> None:
     """10 layers of 1 ms, 2 ms for the rest, 3 ms to draft; 6 layers kept; q in a quarter of the cycles."""
-    found = predict(score([(1.0, 0.0, 0.0)]), 6, 10, Times(1.0, 2.0, 3.0), Draftsman(5, 1.0, 0.0), cap=20)
+    found = predict(
+        score([(1.0, 0.0, 0.0)]), range(6), 10, Times(1.0, 2.0, 3.0), Draftsman(5, 1.0, 0.0), cap=20
+    )
     assert found.ms_per_token == pytest.approx((3 + 8 + 0.25 * 12) / 5)
     assert found.sd_ms_per_token == pytest.approx((3 + 12) / 6)
     assert found.speed == pytest.approx((15 / 6) / (14 / 5))
 
 
 def test_an_empty_draft_costs_no_slim_forward() -> None:
-    found = predict(score(FADING), 6, 10, Times(1.0, 2.0, 0.5), Draftsman(5, 0.5, 1.0), cap=20)
+    found = predict(score(FADING), range(6), 10, Times(1.0, 2.0, 0.5), Draftsman(5, 0.5, 1.0), cap=20)
     assert found.ms_per_token == pytest.approx(12.5)
     assert found.speed == pytest.approx(1.0)
 
@@ -111,4 +114,11 @@ def test_no_drafter_counts_as_one_that_is_always_right() -> None:
 def test_measured_times_add_up_to_a_forward() -> None:
     times = measure_times(toy_runner(), 6, 30, 0.5)
     assert times.layer_ms > 0 and times.rest_ms > 0 and times.draft_ms == 0.5
-    assert times.forward_ms(7) == pytest.approx(times.rest_ms + 7 * times.layer_ms)
+    assert times.forward_ms(range(7)) == pytest.approx(times.rest_ms + 7 * times.layer_ms)
+
+
+def test_halves_of_layers_cost_their_share_of_a_layer() -> None:
+    times = Times(2.0, 1.0, 0.0, attention_share=0.25)
+    assert times.forward_ms([0, 1]) == pytest.approx(5.0)
+    assert times.forward_ms([0, Half(1, True)]) == pytest.approx(3.5)
+    assert times.forward_ms([0, Half(1, False)]) == pytest.approx(4.5)

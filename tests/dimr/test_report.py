@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from viasd_core.dimr.calibration import teacher_force
 from viasd_core.dimr.cost import CostSettings, insertion_gain
 from viasd_core.dimr.masks import contiguous_mask, even_mask, random_mask
 from viasd_core.dimr.predict import Draftsman, Times
-from viasd_core.dimr.report import CURVE, Bench, compare, curve, layer_costs, nested, tier_gain
+from viasd_core.dimr.report import CURVE, Bench, compare, curve, layer_costs, nested, nested_masks, tier_gain
 from viasd_core.dimr.score import Scorer, ScoreSettings
 from viasd_core.dimr.space import Space
 from viasd_core.layers import BlockRunner
@@ -31,6 +32,11 @@ def bench_of(pair: ModelPair, settings: ScoreSettings, times: Times) -> Bench:
     runner = BlockRunner(pair.verifier.model)
     texts = teacher_force(runner, random_texts(runner.vocab_size, (6, 9), (4, 8)))
     return Bench(parts, Scorer(texts, settings), times, Draftsman(3, 1.0, 0.0), 12)
+
+
+def curve_around(bench: Bench) -> dict[str, Any]:
+    alone = {layer: float(layer) for layer in range(1, 6)}
+    return curve([bench.judge(mask) for mask in nested_masks(bench, MASK, alone)])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +78,7 @@ def test_masks_of_the_curve_are_nested_in_and_around_the_found_one() -> None:
 def test_the_curve_names_the_ratio_that_is_predicted_fastest(pair: ModelPair) -> None:
     lenient = replace(SETTINGS, thresholds=(0.0, 0.0))
     bench = bench_of(pair, lenient, Times(1.0, 0.0, 0.0))
-    found = curve(bench, MASK, {layer: float(layer) for layer in range(1, 6)})
+    found = curve_around(bench)
     assert [point["mask"].count("0") for point in found["points"]] == [1, 2, 3, 4, 5]
     assert all(set(point) >= {"cost", "agreement", "r_eff", "predicted"} for point in found["points"])
     assert found["optimum"] == pytest.approx(5 / 7)  # everything passes: the smallest q' is the fastest
@@ -81,7 +87,7 @@ def test_the_curve_names_the_ratio_that_is_predicted_fastest(pair: ModelPair) ->
 
 def test_a_curve_without_an_optimum_says_so(pair: ModelPair) -> None:
     bench = bench_of(pair, SETTINGS, Times(0.0, 1.0, 0.0))  # layers cost nothing: skipping them saves nothing
-    found = curve(bench, MASK, {layer: float(layer) for layer in range(1, 6)})
+    found = curve_around(bench)
     assert found["optimum"] is None
     assert found["sentence"].startswith("no skip ratio from 14% to 71% is predicted to beat")
     assert (CURVE[0], CURVE[-1], len(CURVE)) == (0.05, 0.75, 15)

@@ -14,18 +14,21 @@ from toys import toy_model
 from viasd_core.dimr import calibration
 from viasd_core.dimr.calibration import Text, teacher_force
 from viasd_core.dimr.cost import CostSettings, divergence
+from viasd_core.dimr.masks import parse_bits
 from viasd_core.dimr.score import Scorer, ScoreSettings, serving
 from viasd_core.errors import PairError, SettingsError
 from viasd_core.layers import BlockRunner
 from viasd_core.settings import Settings
+from viasd_core.sublayers import Layer
 from viasd_core.verifier import Verifier
 
-MASKS = ("1101011", "1010101", "1000001", "0111011")
+HALVES = ("11100111011011", "01111111111110")  # attention and MLP of each layer in turn
+MASKS = ("1101011", "1010101", "1000001", "0111011", *HALVES)
 WINDOW = ScoreSettings(window=4, gamma=2, rho=0.4)
 
 
-def kept(mask: str) -> list[int]:
-    return [layer for layer, bit in enumerate(mask) if bit == "1"]
+def kept(mask: str) -> tuple[Layer, ...]:
+    return parse_bits(mask, 7).layers
 
 
 def served(runner: BlockRunner, text: Text, mask: str, window: int, block: int) -> Tensor:
@@ -92,8 +95,16 @@ def test_masks_scored_before_leave_no_trace(slim_kv: str) -> None:
 
 def test_a_mask_that_skips_nothing_costs_nothing_and_agrees_everywhere() -> None:
     """V6."""
-    score = toy_scorer(WINDOW)[0].score("1111111")
-    assert score.cost == pytest.approx(0, abs=1e-12) and score.agreement == 1.0
+    for mask in ("1111111", "1" * 14):
+        score = toy_scorer(WINDOW)[0].score(mask)
+        assert score.cost == pytest.approx(0, abs=1e-12) and score.agreement == 1.0
+
+
+def test_a_mask_that_skips_both_halves_scores_as_the_layers_own() -> None:
+    scorer, _ = toy_scorer(WINDOW)
+    assert scorer.cost("".join(2 * bit for bit in MASKS[0])) == pytest.approx(
+        scorer.cost(MASKS[0]), abs=1e-12
+    )
 
 
 def test_cost_agreement_and_regions_are_those_of_the_rows_by_age() -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from dimr.dimr_toys import Cost, made, run, separable, with_pairs
 from viasd_core.dimr.log import SearchLog
+from viasd_core.dimr.masks import inside, parse_bits
 from viasd_core.dimr.search import KINDS, Observation, Search, SearchSettings
 from viasd_core.dimr.space import Space
 from viasd_core.dimr.surrogate import Surrogate
-from viasd_core.errors import DataError, SettingsError
+from viasd_core.errors import DataError, MaskError, SettingsError
 from viasd_core.trace import Trace
 from viasd_core.trace_check_cycles import masks_hold
 
@@ -33,6 +34,38 @@ def test_every_mask_skips_exactly_n_layers_and_keeps_the_ends(kind: str) -> None
     seen = masks(run(made(SPACE, COST, kind=kind, steps=40, theta=5)))
     assert {one.mask.count("0") for one in seen} == {4}
     assert {one.mask[0] + one.mask[-1] for one in seen} == {"11"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_mask_of_sub_layers_skips_exactly_n_halves_and_keeps_the_ends(kind: str) -> None:
+    """D1 for sub-layers."""
+    space = Space(7, 5, granularity="sublayer")
+    assert space.free == tuple(range(2, 12)) and space.size == 252
+    seen = masks(run(made(space, with_pairs(14, 3), kind=kind, steps=30, theta=5)))
+    assert {(len(one.mask), one.mask.count("0")) for one in seen} == {(14, 5)}
+    assert {one.mask[:2] + one.mask[-2:] for one in seen} == {"1111"}
+    assert len({one.mask for one in seen}) == len(seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("granularity", ["layer", "sublayer"])
+def test_every_mask_lies_inside_the_stronger_tiers(kind: str, granularity: str) -> None:
+    strong = parse_bits("1101110111", 10)
+    space = Space.of(0.5, 10, granularity=granularity, inside=strong)
+    seen = masks(run(made(space, with_pairs(space.units, 3), kind=kind, steps=20, theta=5)))
+    assert {one.mask.count("0") for one in seen} == {space.units // 2}
+    assert all(inside(parse_bits(one.mask, 10), strong) for one in seen)
+
+
+def test_a_search_over_layers_inside_a_mask_of_halves_is_refused() -> None:
+    with pytest.raises(MaskError, match="--granularity sublayer"):
+        Space.of(0.5, 6, inside=parse_bits("111011111111", 6))
+    assert Space.of(0.5, 6, inside=parse_bits("111100111111", 6)).gone == (2,)
+
+
+def test_a_stronger_tier_that_skips_as_much_leaves_nothing_to_search() -> None:
+    with pytest.raises(SettingsError, match="0 of the 3 layers that may be skipped besides the 3"):
+        Space.of(0.375, 8, inside=parse_bits("10001111", 8))
 
 
 def test_the_ends_may_be_skipped_when_asked() -> None:

@@ -21,7 +21,7 @@ Q = random_table(6, 2, 700)
 SLIM, DRAFTER = near(Q, 0.6, 701), near(Q, 0.5, 702)
 START = Settings(mask="even", skip_ratio=0.4, temperature=1.0, max_new_tokens=400, gamma=4)
 TURNS: dict[str, Any] = {
-    "alpha1": 0.9, "alpha2": 0.7, "gamma": 2, "skip_ratio": 0.0, "temperature": 0.3
+    "alpha1": 0.9, "alpha2": 0.7, "gamma": 2, "skip_ratio": 0.0, "temperature": 0.3, "mask": "11011"
 }  # fmt: skip
 FORK = multiprocessing.get_context("fork")
 
@@ -31,7 +31,9 @@ def parts() -> Any:
 
 
 def values(row: CycleRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in TURNS}
+    """A row's knobs; the mask by the name it was stored or given under."""
+    numbers = {name: getattr(row, name) for name in TURNS if name != "mask"}
+    return numbers | {"mask": row.mask_id.removeprefix("bits:")}
 
 
 @pytest.mark.parametrize("carrier", [LocalCarrier, SharedCarrier])
@@ -45,8 +47,9 @@ def test_a_knob_turned_between_cycles_is_used_by_the_next_one_and_logged(
     version = live.update(**{name: TURNS[name]})
     seen += [next(events) for _ in range(2)]
     before, after = seen[2].cycle, seen[3].cycle
-    assert values(before) == {knob: getattr(START, knob) for knob in TURNS}
-    assert values(after) == values(before) | {name: TURNS[name]}
+    assert values(before) == {knob: getattr(START, knob) for knob in TURNS} | {"mask": "even:2"}
+    follows = {"mask": "even:0"} if name == "skip_ratio" else {}
+    assert values(after) == values(before) | {name: TURNS[name]} | follows
     assert (before.param_version, after.param_version) == (0, version) and version == 1
     changes = [row for event in seen for row in event.events if row.type == "param_change"]
     assert [(row.cycle, row.key, row.old, row.new) for row in changes] == [
@@ -100,6 +103,34 @@ def test_a_new_skip_ratio_switches_the_mask_and_drops_the_rows_the_old_one_wrote
     call = runner.log[-1]
     assert len(call.layers) == 4 and call.first == 0 and call.rows == old.kv_len + 4
     assert any(row.type == "note" and row.key == "mask" for row in event.events)
+
+
+def test_a_mask_chosen_in_mid_run_is_the_next_cycles_and_ignores_the_skip_ratio_from_then_on() -> None:
+    live = LiveSettings(START)
+    events = decode(parts(), [1], START, live)
+    assert next(events).cycle.mask_id == "even:2"
+    live.update(mask="10111")
+    assert next(events).cycle.mask_id == "bits:10111"
+    live.update(skip_ratio=0.2)
+    event = next(events)
+    assert event.cycle.mask_id == "bits:10111"
+    assert [row.new for row in event.events if row.type == "note"] == [
+        "an explicit mask ignores the skip ratio"
+    ]
+    live.update(mask="even")
+    assert next(events).cycle.mask_id == "even:1"
+
+
+@pytest.mark.parametrize("mask", ["auto", "101", "00000", "none.json"])
+def test_a_mask_that_cannot_be_had_in_mid_run_leaves_the_old_one_in_force(mask: str) -> None:
+    live = LiveSettings(START)
+    events = decode(parts(), [1], START, live)
+    next(events)
+    live.update(mask=mask)
+    event = next(events)
+    assert event.cycle.mask_id == "even:2" and event.cycle.committed
+    (note,) = (row for row in event.events if row.type == "note")
+    assert (note.key, note.old) == ("mask", "even:2") and "mask" in note.new
 
 
 @pytest.mark.parametrize("slim_kv", ["shared", "own"])

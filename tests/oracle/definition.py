@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from oracle.reference import first, recompute
+from oracle.reference import first, of_layers, recompute
 from viasd_core.settings import Settings
+from viasd_core.sublayers import Layer
 
 Guess = Callable[[list[int]], int]  # the drafter: the next token behind a text
 
@@ -28,23 +29,31 @@ class Cycle:
     full: int
     settle: int
     n_q: int
+    tiers: list[int | None] = field(default_factory=list)  # who settled each examined draft, 1 = first asked
+    asked: int = 0  # slim verifiers that ran
 
 
 @dataclass
 class Definition:
-    """A decoder over `text` (prompt, then output too); `layers` are those q' keeps."""
+    """A decoder over `text` (prompt, then output too); `layers` are those q' keeps, `stronger` those of the
+    slim verifiers asked after it (or models of their own).
+    """
 
     model: PreTrainedModel
     guess: Guess
     settings: Settings
     text: list[int]
-    layers: tuple[int, ...] = ()
+    layers: tuple[Layer, ...] | PreTrainedModel = ()
+    stronger: tuple[tuple[Layer, ...] | PreTrainedModel, ...] = ()
     eos: int = -1
     n_q: int = field(init=False)
+    n_u: list[int] = field(init=False)  # each slim verifier's watermark
     limit: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.n_q = len(self.text) - 1
+        self.slims = [self.layers, *self.stronger]
+        self.n_u = [self.n_q] * len(self.slims)
         self.limit = len(self.text) + self.settings.max_new_tokens
 
     def run(self) -> list[Cycle]:
@@ -64,13 +73,27 @@ class Definition:
         """q's rows that judge each drafted token and what follows the last."""
         return recompute(self.model, self.text + draft)[0][len(self.text) - 1 :]
 
-    def slim_rows(self, draft: list[int]) -> Tensor:
-        """q's rows below n_q, q' own above; in own mode q' by itself."""
-        whole, prefix = self.text + draft, None
-        if self.settings.slim_kv == "shared":
-            rows = first(recompute(self.model, whole)[1], self.n_q)
-            prefix = {layer: rows[layer] for layer in self.layers}
-        return recompute(self.model, whole, self.layers, prefix)[0][-len(draft) - 1 :]
+    def slim_rows(self, draft: list[int], tier: int) -> Tensor:
+        """q's rows below n_q, those of stronger tiers below their watermarks, its own above; in own mode, and
+        where it is a model, it alone.
+        """
+        whole, slim = self.text + draft, self.slims[tier]
+        if isinstance(slim, PreTrainedModel):
+            return recompute(slim, whole)[0][-len(draft) - 1 :]
+        if self.settings.slim_kv == "own":
+            return recompute(self.model, whole, slim)[0][-len(draft) - 1 :]
+        rows, known = first(recompute(self.model, whole)[1], self.n_q), self.n_q
+        for stronger in range(len(self.slims) - 1, tier, -1):
+            theirs = self.slims[stronger]
+            if not isinstance(theirs, PreTrainedModel):
+                rows = of_layers(rows, theirs)
+                if self.n_u[stronger] > known:
+                    known = self.n_u[stronger]
+                    rows = recompute(self.model, whole[:known], theirs, rows)[1]
+        logits = recompute(self.model, whole, slim, of_layers(rows, slim))[0]
+        for weaker in range(tier + 1):
+            self.n_u[weaker] = len(whole)
+        return logits[-len(draft) - 1 :]
 
     def cycle(self) -> Cycle:
         draft = self.draft()
@@ -91,21 +114,28 @@ class Definition:
         return self.commit(regions, committed, full=1, settle=0)
 
     def via_sd(self, draft: list[int]) -> Cycle:
-        settings, slim = self.settings, self.slim_rows(draft)
+        settings = self.settings
         tau1, tau2 = settings.alpha1, settings.alpha2
         cap = settings.debt_limit(settings.gamma)
         settle = int(cap is not None and len(self.text) + len(draft) - self.n_q > cap)
         said = self.full_rows(draft).argmax(-1).tolist()
-        regions, committed, new = "", [], None
+        seen: list[Tensor] = []  # rows of the slim verifiers that were asked
+        regions, tiers, committed, new = "", list[int | None](), list[int](), None
         for j, token in enumerate(draft):
-            probs = slim[j].softmax(-1)
-            r = float(probs[token] / probs.max())
-            region = "C" if r < tau2 else "A" if r >= tau1 else "B"
-            if region == "B" and not settings.regenerate:
-                region = "C"
-            if settings.after_escalation == "q" and "C" in regions:
-                region = "C"
+            region = "C"
+            if not (settings.after_escalation == "q" and "C" in regions):
+                for tier in range(len(self.slims)):
+                    if tier == len(seen):
+                        seen.append(self.slim_rows(draft, tier))
+                    probs = seen[tier][j].softmax(-1)
+                    r = float(probs[token] / probs.max())
+                    region = "C" if r < tau2 else "A" if r >= tau1 else "B"
+                    if region == "B" and not settings.regenerate:
+                        region = "C"
+                    if region != "C":
+                        break
             regions += region
+            tiers.append(tier + 1 if region != "C" else None)
             if region == "B":
                 new = int(probs.argmax())
                 break
@@ -115,11 +145,14 @@ class Definition:
             committed.append(token)
         full = int("C" in regions and not settle)
         if new is None and settings.bonus_kind != "none" and draft[-1] != self.eos:
+            last = seen[-1][-1]
             if full or settle:
                 new = said[len(draft)]
-            elif settings.bonus_kind == "slim" and slim[-1].softmax(-1).max() >= settings.bonus_threshold:
-                new = int(slim[-1].argmax())
-        return self.commit(regions, committed + ([] if new is None else [new]), full=full, settle=settle)
+            elif settings.bonus_kind == "slim" and last.softmax(-1).max() >= settings.bonus_threshold:
+                new = int(last.argmax())
+        done = self.commit(regions, committed + ([] if new is None else [new]), full=full, settle=settle)
+        done.tiers, done.asked = tiers, len(seen)
+        return done
 
     def commit(self, regions: str, tokens: list[int], *, full: int, settle: int) -> Cycle:
         if self.eos in tokens:
@@ -127,6 +160,8 @@ class Definition:
         self.text += tokens
         if full or settle:
             self.n_q = len(self.text) - 1
+            self.n_u = [self.n_q] * len(self.n_u)
+        self.n_u = [min(rows, len(self.text) - 1) for rows in self.n_u]
         return Cycle(regions, tokens, full, settle, self.n_q)
 
 

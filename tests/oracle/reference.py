@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from viasd_core.sublayers import Half, Layer
+
 Rows = dict[int, tuple[Tensor, Tensor]]  # layer -> keys and values, [kv_heads, rows, head_dim] each
 
 
@@ -19,23 +21,30 @@ Rows = dict[int, tuple[Tensor, Tensor]]  # layer -> keys and values, [kv_heads, 
 def recompute(
     model: PreTrainedModel,
     ids: Sequence[int],
-    layers: Sequence[int] | None = None,
+    layers: Sequence[Layer] | None = None,
     prefix: Rows | None = None,
 ) -> tuple[Tensor, Rows]:
-    """Run `ids` through `layers` (default: all), behind the rows of `prefix` (default: none).
+    """Run `ids` through `layers` and halves of them (default: all), behind the rows of `prefix` (default:
+    none).
 
     Rows of `prefix` are taken as they are; its tokens must be the first of `ids`. Returns the logits of the
     rows behind it, [len(ids) - prefix rows, V], and all rows of every layer.
     """
     body: Any = model.model
-    known = next(iter(prefix.values()))[0].shape[1] if prefix else 0
+    prefix = prefix or {}
+    known = max((keys.shape[1] for keys, _ in prefix.values()), default=0)
     positions = torch.arange(known, len(ids))
     hidden = body.embed_tokens(torch.tensor(ids[known:], dtype=torch.long))
     cos, sin = (table[0] for table in body.rotary_emb(hidden[None], position_ids=positions[None]))
     rows: Rows = {}
-    for layer in range(len(body.layers)) if layers is None else layers:
-        past = prefix[layer] if prefix else None
-        hidden, rows[layer] = block(body.layers[layer], hidden, cos, sin, past, window_of(model, layer))
+    for kept in range(len(body.layers)) if layers is None else layers:
+        number = kept.layer if isinstance(kept, Half) else kept
+        module = body.layers[number]
+        if not isinstance(kept, Half) or kept.attention:
+            past, window = prefix.get(number), window_of(model, number)
+            hidden, rows[number] = attend(module, hidden, cos, sin, past, window)
+        if not isinstance(kept, Half) or not kept.attention:
+            hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
     head: Any = model.lm_head
     return head(body.norm(hidden)), rows
 
@@ -50,7 +59,7 @@ def window_of(model: PreTrainedModel, layer: int) -> int | None:
     return window if kinds[layer] == "sliding_attention" else None
 
 
-def block(
+def attend(
     layer: Any,
     hidden: Tensor,
     cos: Tensor,
@@ -58,7 +67,7 @@ def block(
     past: tuple[Tensor, Tensor] | None,
     window: int | None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One decoder block over `hidden` [rows, width]; returns its output and all keys and values."""
+    """A block's attention over `hidden` [rows, width]: the residual stream behind it, all keys and values."""
     attention, new = layer.self_attn, hidden.shape[0]
     normed = layer.input_layernorm(hidden)
 
@@ -79,8 +88,7 @@ def block(
     keys, values = key.repeat_interleave(groups, 0), value.repeat_interleave(groups, 0)
     scores = (query @ keys.transpose(1, 2)) * attention.head_dim**-0.5
     mixed = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ values
-    hidden = hidden + attention.o_proj(mixed.transpose(0, 1).flatten(1))
-    return hidden + layer.mlp(layer.post_attention_layernorm(hidden)), (key, value)
+    return hidden + attention.o_proj(mixed.transpose(0, 1).flatten(1)), (key, value)
 
 
 def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -88,6 +96,12 @@ def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = states.shape[-1] // 2
     turned = torch.cat([-states[..., half:], states[..., :half]], -1)
     return states * cos + turned * sin
+
+
+def of_layers(rows: Rows, layers: Sequence[Layer]) -> Rows:
+    """The rows of those layers and halves that have any."""
+    numbers = [kept.layer if isinstance(kept, Half) else kept for kept in layers]
+    return {number: rows[number] for number in numbers if number in rows}
 
 
 def first(rows: Rows, count: int) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oracle.reference import Rows, first, recompute
+from oracle.reference import Rows, first, of_layers, recompute
 from viasd_core.decode import Loop
 from viasd_core.drafters.autoregressive import AutoregressiveDrafter
 from viasd_core.tiers import TierStack
@@ -25,8 +25,9 @@ def difference(stack: TierStack, expected: Rows, start: int, end: int) -> float:
 def check_rows(loop: Loop) -> None:
     """Rows of q, q' and the drafter, after a cycle of a float64 run.
 
-    q: all layers from scratch. q': q's rows below n_q and its own above, or with its own cache a sub-model
-    by itself. A nested drafter stands on the rows of both; any other is a model by itself.
+    q: all layers from scratch. A slim verifier: rows of stronger tiers below their watermarks and its own
+    above, or with its own cache a sub-model, or a model, by itself. A nested drafter stands on the rows of
+    all of them; any other is a model by itself.
     """
     verifier, tokens = loop.run.verifier, loop.run.tokens
     model: Any = loop.parts.runner.model  # type: ignore[attr-defined]
@@ -35,17 +36,20 @@ def check_rows(loop: Loop) -> None:
     assert 0 <= n_q <= last
     assert difference(verifier.stack, rows, 0, n_q) < TOLERANCE
     below, settled = first(rows, n_q), n_q
-    if loop.mask is not None:
-        n_s = verifier.n_s
-        if verifier.slim_stack is verifier.stack:
-            assert n_q <= n_s <= last
-            _, slim = recompute(model, tokens[:n_s], verifier.slim_layers, below)
-            assert difference(verifier.stack, slim, n_q, n_s) < TOLERANCE
-            below, settled = slim, n_s
-        else:
-            assert n_s <= last
-            _, slim = recompute(model, tokens[:n_s], verifier.slim_layers)
-            assert difference(verifier.slim_stack, slim, 0, n_s) < TOLERANCE
+    for slim in reversed(verifier.slims):
+        stack, count = slim.stack, slim.rows
+        assert count <= last
+        if stack is not verifier.stack:
+            own: Any = stack.runner.model  # type: ignore[attr-defined]
+            _, expected = recompute(own, tokens[:count], slim.layers)
+            assert difference(stack, expected, 0, count) < TOLERANCE
+            continue
+        assert settled <= count
+        below = of_layers(below, slim.layers)
+        if count > settled:
+            _, below = recompute(model, tokens[:count], slim.layers, below)
+        assert difference(stack, below, settled, count) < TOLERANCE
+        settled = count
     if isinstance(loop.run.drafter, AutoregressiveDrafter):
         check_draft_rows(loop, loop.run.drafter, below, settled)
 
@@ -57,7 +61,7 @@ def check_draft_rows(loop: Loop, drafter: AutoregressiveDrafter, below: Rows, se
     assert n_p <= len(tokens) - 1
     if stack is loop.run.verifier.stack:
         assert settled <= n_p
-        _, rows = recompute(model, tokens[:n_p], layers, {layer: below[layer] for layer in layers})
+        _, rows = recompute(model, tokens[:n_p], layers, of_layers(below, layers))
         assert difference(stack, rows, settled, n_p) < TOLERANCE
     else:
         _, rows = recompute(model, tokens[:n_p], layers)

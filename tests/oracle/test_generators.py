@@ -35,7 +35,7 @@ def timeless(event: CycleEvent) -> CycleEvent:
     """The event without its clock readings."""
     return replace(
         event,
-        cycle=replace(event.cycle, t_start_us=0, phase_us={}),
+        cycle=replace(event.cycle, t_start_us=0, phase_us={}, tier_us=()),
         rows=tuple(replace(row, t_us=0) for row in event.rows),
         events=tuple(replace(row, t_us=0) for row in event.events),
     )

@@ -39,10 +39,10 @@ def named_endpoints(client: Client) -> set[str]:
     return set(client.view_api(return_format="dict", print_info=False)["named_endpoints"])
 
 
-def test_only_three_endpoints_are_public(shared: Shared, client_of: ClientOf) -> None:
+def test_only_four_endpoints_are_public(shared: Shared, client_of: ClientOf) -> None:
     _, address = shared
     client = client_of(address)
-    assert named_endpoints(client) == {"/generate", "/export", "/list"}
+    assert named_endpoints(client) == {"/generate", "/export", "/list", "/dimr_search"}
     listing = client.predict(api_name="/list")
     assert listing["max_new_tokens"] == 1024 and "via-sd" in listing["methods"]
     assert listing["recorded"] == ["four cycles, every tier"]
@@ -133,7 +133,7 @@ def test_a_number_that_is_none_is_answered_in_a_sentence(shared: Shared, name: s
     data = {
         "prompt": "x", "preset": "tiny", "method": "via-sd", "drafter": "lookup", "max_new_tokens": 4,
         "temperature": 0, "seed": 0, "alpha1": None, "alpha2": None, "gamma": None, "skip_ratio": None,
-        "strict": False,
+        "strict": False, "mask": None,
     }  # fmt: skip
     assert name in data
     text = json.dumps({"data": list((data | {name: "here"}).values())}).replace('"here"', number)

@@ -21,7 +21,12 @@ from viasd_core.trace import DimrRow, EventRow, Trace
 from viasd_core.trace_check import check
 from viz import wire
 
-MAKERS = [sample_traces.via_sd_trace, sample_traces.strict_trace, sample_traces.tree_trace]
+MAKERS = [
+    sample_traces.via_sd_trace,
+    sample_traces.tiered_trace,
+    sample_traces.strict_trace,
+    sample_traces.tree_trace,
+]
 
 
 EDGES = (
@@ -120,8 +125,11 @@ def test_a_single_table_is_saved_under_its_name(page: Page, show: Callable[..., 
     assert Path(caught.value.path()).read_text().startswith("schema,run_id,cycle,t_start_us")
 
 
-def test_a_run_saved_before_its_end_is_a_readable_partial_trace(page: Page, tmp_path: Path) -> None:
-    trace = sample_traces.via_sd_trace()
+@pytest.mark.parametrize("make", MAKERS[:2])
+def test_a_run_saved_before_its_end_is_a_readable_partial_trace(
+    page: Page, tmp_path: Path, make: Callable[[], Trace]
+) -> None:
+    trace = make()
     start = {
         key: value
         for key, value in trace.run.items()
@@ -208,7 +216,7 @@ BAD = {
     "tokens.csv row 2: slot is": edited("tokens.csv", b",0,0,0,-1,-1,0,100,", b",0,zero,0,-1,-1,0,100,"),
     "tokens.csv row 2: verdict is": edited("tokens.csv", b"accepted_slim", b"accepted_by_me"),
     "tokens.csv lacks the column verdict": edited("tokens.csv", b"verdict", b"judgement"),
-    "cycles.csv row 2 has 41 cells": edited("cycles.csv", b"\nviasd-trace/1", b"\n,viasd-trace/1"),
+    "cycles.csv row 2 has 43 cells": edited("cycles.csv", b"\nviasd-trace/1", b"\n,viasd-trace/1"),
     "has the schema": edited("events.csv", b"\nviasd-trace/1", b"\nviasd-trace/2"),
     "run.json is not valid JSON": edited("run.json", b"{", b"["),
     "cycles.csv is missing": without("cycles.csv"),

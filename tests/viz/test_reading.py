@@ -22,6 +22,18 @@ def test_hovering_a_token_says_who_wrote_it_and_why(via_sd: Page) -> None:
     expect(card).to_be_hidden()
 
 
+def test_with_several_slim_verifiers_a_token_says_which_one_settled_it(
+    page: Page, show: Callable[..., None]
+) -> None:
+    show(page, sample_traces.tiered_trace())
+    token(page, 1).hover()
+    expect(page.locator(".card")).to_contain_text("slim verifier 1 of 2")
+    token(page, 3).hover()
+    expect(page.locator(".card")).to_contain_text("slim verifier 2 of 2")
+    token(page, 4).hover()
+    expect(page.locator(".card")).not_to_contain_text("of 2")
+
+
 def test_the_card_stays_inside_the_window(open_page: Callable[..., Page], show: Callable[..., None]) -> None:
     page = open_page(width=420, height=500)
     show(page, sample_traces.via_sd_trace())

@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -16,8 +17,12 @@ from viz.schema import ENUMS, schema
 SOURCES = sorted(viewer.STATIC.iterdir())
 
 
-def test_the_template_has_nothing_that_a_template_engine_acts_on() -> None:
-    assert not set("${}`\\@") & set(viewer.template())
+SCRIPTS = (viewer.script(), viewer.script(viewer.DIMR_ENTRY))
+
+
+@pytest.mark.parametrize("template", [viewer.template, viewer.dimr_template])
+def test_the_template_has_nothing_that_a_template_engine_acts_on(template: Callable[[], str]) -> None:
+    assert not set("${}`\\@") & set(template())
 
 
 @pytest.mark.parametrize(
@@ -26,12 +31,14 @@ def test_the_template_has_nothing_that_a_template_engine_acts_on() -> None:
      "DOMParser", "createContextualFragment"],
 )  # fmt: skip
 def test_no_text_of_a_model_can_be_parsed_as_markup_or_code(parser: str) -> None:
-    assert parser not in viewer.script()
+    assert not any(parser in script for script in SCRIPTS)
 
 
 def test_custom_events_stand_quoted_so_that_python_can_listen() -> None:
     for name in ("viewer_ready", "replay_loaded"):
         assert f'trigger("{name}"' in viewer.script()
+    for name in ("dimr_start", "dimr_resume", "dimr_stop", "dimr_use"):
+        assert f'trigger("{name}"' in SCRIPTS[1]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
@@ -40,16 +47,15 @@ def test_a_source_file_keeps_to_one_job(path: object) -> None:
     assert len(text.splitlines()) <= 300
 
 
-def test_every_script_is_reached_from_the_entry() -> None:
-    script = viewer.script()
+def test_every_script_is_reached_from_an_entry() -> None:
     for path in viewer.STATIC.glob("*.js"):
-        assert f"const ${path.stem} = " in script
+        assert any(f"const ${path.stem} = " in script for script in SCRIPTS)
     for path in viewer.STATIC.glob("*.css"):
         assert path.stem in viewer.STYLES
 
 
 def test_modules_are_scoped_and_no_module_syntax_is_left() -> None:
-    assert not re.search(r"^(import|export)\b", viewer.script(), re.MULTILINE)
+    assert not any(re.search(r"^(import|export)\b", script, re.MULTILINE) for script in SCRIPTS)
     assert viewer.script().index("const $dom = ") < viewer.script().index("const $main = ")
 
 

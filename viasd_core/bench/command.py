@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DataError
-from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter
+from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter, with_tiers
 from ..presets import load_preset, parse_drafter
 from ..recording import describe, encode_prompt
-from ..settings import METHOD_OPTIONS, Settings, check_drafter
+from ..settings import METHOD_OPTIONS, Settings, check_drafter, parse_tiers, public_tier
 from ..sources import public_identity
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
@@ -46,6 +46,10 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     fixed = {"max_new_tokens": request.max_new_tokens, "stop": (), "trace": True}
     overrides = {**request.overrides, **fixed}
     settings = {method: method_settings(preset, method, overrides) for method in request.all_methods}
+    tiered = {
+        given: method_settings(preset, "via-sd", {**overrides, "tiers": parse_tiers(given)})
+        for given in request.tiers
+    }
     say(f"loading {preset.name}")
     pair = load_pair(
         preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device
@@ -53,7 +57,7 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     for method in request.methods:
         check_drafter(method, pair.drafter.kind)
         refuse_drafter(method, pair)
-    lanes = engine_lanes(pair, settings)
+    lanes = [*engine_lanes(pair, settings), *tiered_lanes(pair, tiered.values())]
     for drafter in request.more_drafters:
         lanes += drafted_lanes(drafter, pair, settings)
     lanes += [*baseline_lanes(pair, settings[BASE], request.baselines)]
@@ -150,7 +154,8 @@ def engine_lane(runner: EngineRunner, **more: Any) -> Lane:
     """A method of the engine; with a slim verifier, also its layers and the weight bytes it saves."""
     settings = runner.settings
     known = describe(runner.pair, "", (), settings)
-    mask = {key: known[key] for key in ("mask", "mask_id", "r_eff") if known[key] is not None}
+    facts = ("mask", "mask_id", "r_eff", "slim_tiers")
+    mask = {key: known[key] for key in facts if known.get(key) is not None}
     spec = {"label": runner.label, "method": settings.method, "settings": settings.as_dict()}
     return Lane(runner, {**spec, **mask, **more})
 
@@ -165,14 +170,29 @@ def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) 
     other = with_drafter(pair, parse_drafter(drafter))
     name = drafter.rstrip("/").rsplit("/", 1)[-1]  # results are shared: no folders of this machine
     return [
-        engine_lane(EngineRunner(f"{method}, {name}", other, chosen), drafter=name)
+        engine_lane(EngineRunner(f"{method}, {name}", with_tiers(other, chosen), chosen), drafter=name)
         for method, chosen in settings.items()
         if method != BASE and takes_drafter(method, other)
     ]
 
 
 def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
-    return [engine_lane(EngineRunner(method, pair, chosen)) for method, chosen in settings.items()]
+    return [
+        engine_lane(EngineRunner(method, with_tiers(pair, chosen), chosen))
+        for method, chosen in settings.items()
+    ]
+
+
+def tiered_lanes(pair: ModelPair, settings: Iterable[Settings]) -> list[Lane]:
+    """VIA-SD once more with each of these tiers. Raises SourceError, PairError, MaskError."""
+    return [
+        engine_lane(EngineRunner(f"via-sd, tiers {tiers_label(chosen)}", with_tiers(pair, chosen), chosen))
+        for chosen in settings
+    ]
+
+
+def tiers_label(settings: Settings) -> str:
+    return ",".join(f"{public_tier(tier)}" for tier in settings.tiers)
 
 
 def baseline_lanes(pair: ModelPair, settings: Settings, names: Iterable[str]) -> list[Lane]:

@@ -37,7 +37,8 @@ def sections(result: dict[str, Any], name: str) -> str:
     traced = [entry for entry in methods if entry["phases_ms"]]
     if traced:
         parts += ["### Milliseconds a token, by phase", phase_table(traced)]
-    parts += [text for text in (payoff_text(result), gamma_text(result), tracing_text(result)) if text]
+    more = (layers_text(methods), payoff_text(result), gamma_text(result), tracing_text(result))
+    parts += [text for text in more if text]
     return "\n\n".join(parts) + "\n"
 
 
@@ -139,6 +140,36 @@ def phase_table(methods: Sequence[dict[str, Any]]) -> str:
         for entry in methods
     ]
     return table(("method", *used), rows)
+
+
+def layers_text(methods: Sequence[dict[str, Any]]) -> str:
+    """Rejection and speed by the number of layers, in the layout of VIA-SD's Table 1 (2 is speculative
+    decoding, 3 one slim verifier); nothing unless some method has several slim verifiers.
+    """
+    counted = [(layers_of(entry), entry) for entry in methods]
+    ranked = sorted(((count, entry) for count, entry in counted if count), key=lambda pair: pair[0])
+    if not any(count > 3 for count, _ in ranked):
+        return ""
+    head = ("method", "layers", "r", "speedup over ar", "slim forwards a cycle", "q forwards a cycle")
+    rows = [
+        (
+            entry["label"],
+            str(count),
+            number(entry["rejection_rate"], 2),
+            with_interval(entry["ratio_to_ar"], entry["ratio_ci"]),
+            number(ratio(entry["slim_forwards"], entry["cycles"]), 2),
+            number(ratio(entry["full_forwards"] + entry["settle_forwards"], entry["cycles"]), 2),
+        )
+        for count, entry in ranked
+    ]
+    return "\n\n".join(["### By number of layers (as in the paper's Table 1)", table(head, rows)])
+
+
+def layers_of(entry: dict[str, Any]) -> int:
+    """Layers of a method in the paper's count: drafter, slim verifiers, full verifier; 0 for others."""
+    if entry["method"] == "via-sd" and entry["cycles"] is not None:
+        return 2 + (len(entry["settings"].get("tiers") or ()) or 1)
+    return 2 if entry["method"] == "sd" and entry["cycles"] is not None else 0
 
 
 def payoff_text(result: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, SettingsError
-from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
+from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, Settings, parse_tiers
 from .results import BASE, read_result
 
 BASELINES = ("hf", "hf-assisted", "hf-lookup")
@@ -36,6 +36,7 @@ class Request:
     verifier: str | None = None
     drafter: str | None = None
     more_drafters: tuple[str, ...] = ()  # the drafting methods are measured with each of these as well
+    tiers: tuple[str, ...] = ()  # via-sd is measured with each of these tiers as well, `0.6,0.45` for one
     dtype: str = "auto"
     device: str = "auto"
 
@@ -49,6 +50,10 @@ class Request:
             raise SettingsError(f"--methods is empty; name at least one of {', '.join(METHODS)}")
         if self.tracing_cost and "via-sd" not in self.methods:
             raise SettingsError("--tracing-cost measures via-sd; add via-sd to --methods")
+        for given in self.tiers:
+            if "via-sd" not in self.methods:
+                raise SettingsError("--tiers is about via-sd; add via-sd to --methods")
+            Settings(tiers=parse_tiers(given))
         if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
         _refuse_unused(self.methods, self.overrides)

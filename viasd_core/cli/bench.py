@@ -66,6 +66,13 @@ def add_parser(commands: Any) -> None:
         "--best-gamma", action="store_true", help="each method also at its own best draft length"
     )
     parser.add_argument(
+        "--tiers",
+        action="append",
+        default=[],
+        metavar="T,T",
+        help="via-sd also with these slim verifiers, weakest first, as generate takes them; may be repeated",
+    )
+    parser.add_argument(
         "--tracing-cost", action="store_true", help="via-sd also without a trace, and the difference"
     )
     for name, kind in OVERRIDES.items():
@@ -153,6 +160,7 @@ def request_from(args: argparse.Namespace) -> Request:
         verifier=args.verifier,
         drafter=args.drafter,
         more_drafters=split_names(args.more_drafters),
+        tiers=tuple(args.tiers),
         dtype=args.dtype,
         device=args.device,
     )

@@ -44,6 +44,12 @@ def add_parser(commands: Any) -> None:
     search.add_argument("--patience", type=int, metavar="P", help="steps without a new best (default 300)")
     search.add_argument("--seed", type=int, metavar="S", help="default 0")
     search.add_argument("--ends", action="store_true", help="the first and last layer may be skipped as well")
+    search.add_argument(
+        "--granularity", default="layer", metavar="G", help="layer, or sublayer: attention and MLP apart"
+    )
+    search.add_argument(
+        "--inside", metavar="MASK", help="the mask of a stronger tier; the found one skips all it skips"
+    )
     search.add_argument("--resume", action="store_true", help="continue from the log beside --out")
     score = parser.add_argument_group("scoring")
     score.add_argument("--window", type=int, metavar="W", help="rows behind a settle (default: the debt cap)")
@@ -134,6 +140,8 @@ def read_request(args: argparse.Namespace) -> Request:
         SearchSettings(kind=args.search, **given),
         cost=CostSettings(alpha, beta, PHIS[args.phi]),
         ends=args.ends,
+        granularity=args.granularity,
+        inside=args.inside,
         curve=args.curve,
         **values,
     )

@@ -23,6 +23,7 @@ from ..settings import (
     Settings,
     check_drafter,
     flag_of,
+    parse_tiers,
     refuse_idle,
     refuse_unused,
 )
@@ -94,6 +95,12 @@ def _add_via_sd(group: Any) -> None:
     group.add_argument(
         "--mask", metavar="M", help="auto, even, random:SEED, a mask file, or a string of 0 and 1"
     )
+    group.add_argument(
+        "--tiers",
+        metavar="T,T",
+        help="several slim verifiers, weakest first: skip ratios (0.6,0.45), model:SOURCE, masks; with cure "
+        "only via-sd: trees go through q' and its gates before q",
+    )
     group.add_argument("--gate", metavar="G", help=", ".join(GATES))
     group.add_argument("--rule-c", metavar="RULE", help=", ".join(RULES))
     group.add_argument("--alpha", type=float, metavar="A", help="lossy rule")
@@ -122,7 +129,6 @@ def _add_cure(group: Any) -> None:
     group.add_argument(
         "--suffix", metavar="S", help=f"{', '.join(SUFFIXES)}: reuse, draft anew, redo the correction"
     )
-    group.add_argument("--tiers", metavar="via-sd", help="trees go through q' and its gates before q")
     _add_off_switches(group, CURE_OFF_SWITCHES)
 
 
@@ -141,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         _check_target(args.trace)
 
-    from ..pair import load_pair, refuse_drafter
+    from ..pair import load_pair, refuse_drafter, with_tiers
     from ..recording import encode_prompt, record
     from ..self_check import self_check
 
@@ -152,6 +158,7 @@ def run(args: argparse.Namespace) -> int:
     )
     check_drafter(settings.method, pair.drafter.kind)
     refuse_drafter(settings.method, pair)
+    pair = with_tiers(pair, settings)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
     trace, status = Trace(), 0
     if settings.method != "ar" and (check := self_check(pair)) is not None:
@@ -196,7 +203,7 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
     if "tiers" in given:
-        given["tiers"] = tuple(given["tiers"].split(","))
+        given["tiers"] = parse_tiers(given["tiers"])
     refuse_unused(args.method, set(given))
     if "skip_ratio" in given and not _follows(given.get("mask", "auto")):
         raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")
@@ -284,9 +291,11 @@ def as_json(trace: Trace, path: str | None) -> dict[str, Any]:
         "mask_id",
         "r_eff",
     )
+    slims = {"slim_tiers": run["slim_tiers"]} if "slim_tiers" in run else {}
     speed = ("wall_s", "ttft_s", "tokens_per_s")
     return (
         {key: run.get(key) for key in facts}
+        | slims
         | run["totals"]
         | {key: run.get(key) for key in speed}
         | {"trace": path}

@@ -72,10 +72,11 @@ def _describe_mask(path: Path) -> str:
         stored = json.loads(path.read_text(encoding="utf-8"))
         mask, model = stored["mask"], stored["model"]["id"]
         skipped = mask.count("0")
+        units = "halves of layers" if stored.get("granularity") == "sublayer" else "layers"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise MaskError(f"the mask file {path} cannot be read: {error}; restore or remove it") from error
     return (
-        f"{mask}  skips {skipped} of {len(mask)} layers of {model}; {stored.get('origin', 'origin unknown')}"
+        f"{mask}  skips {skipped} of {len(mask)} {units} of {model}; {stored.get('origin', 'origin unknown')}"
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +22,7 @@ from ..settings import Settings
 from ..trace import Trace, ratio
 from ..transfer import to_device
 from .cost import floored_log_probs
+from .steps import drained
 
 LONGEST_PROMPT = 1024  # tokens; longer prompts would cost every mask more than the text they calibrate
 KEEP_BYTES = 2**30  # of q's rows; beyond it they are made anew from its last hidden states, the same
@@ -107,13 +108,21 @@ def continue_prompts(
 
     Raises DataError when no prompt of a list fits; PromptError, PairError.
     """
+    return drained(continuing(pair, search, held_out, tokens=tokens, gamma=gamma))
+
+
+def continuing(
+    pair: ModelPair, search: Sequence[str], held_out: Sequence[str], *, tokens: int, gamma: int
+) -> Generator[str, None, Continued]:
+    """`continue_prompts`, prompt by prompt."""
     method = "ar" if pair.drafter.kind == "none" else "sd"
     settings = Settings(method=method, max_new_tokens=tokens, gamma=gamma)
     drafting = Drafting(gamma)
 
-    def continued(prompts: Sequence[str], what: str) -> list[Text]:
+    def continued(prompts: Sequence[str], what: str) -> Generator[str, None, list[Text]]:
         texts = []
-        for prompt in prompts:
+        for number, prompt in enumerate(prompts, 1):
+            yield f"continuing {what} prompt {number} of {len(prompts)}"
             ids = encode_prompt(pair, prompt)
             if not 0 < len(ids) <= min(LONGEST_PROMPT, pair.verifier.n_ctx - tokens):
                 continue
@@ -130,8 +139,8 @@ def continue_prompts(
         return texts
 
     return Continued(
-        continued(search, "calibration"),
-        continued(held_out, "held-out"),
+        (yield from continued(search, "calibration")),
+        (yield from continued(held_out, "held-out")),
         drafting if method == "sd" else None,
         tokens,
     )

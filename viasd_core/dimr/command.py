@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from ..presets import Preset
 from ..recording import hardware
 from ..settings import METHOD_OPTIONS, Settings
 from ..sources import public_identity
-from .calibration import Continued, continue_prompts, split, teacher_force
+from .calibration import Continued, continuing, split, teacher_force
 from .cost import CostSettings
 from .log import SearchLog
+from .masks import GRANULARITIES, MaskStore
 from .predict import Draftsman, measure_times
-from .report import Bench, compare, curve, layer_costs, tier_gain
+from .report import Bench, compare, curve, layer_costs, nested_masks, tier_gain
 from .score import Scorer, ScoreSettings, serving
 from .search import Observation, Search, SearchSettings
 from .space import Space
+from .steps import drained, one_step
 from .store import check_target, default_path, mask_content, save_mask
 
 
@@ -40,11 +42,16 @@ class Request:
     slim_kv: str | None = None  # None: the preset's
     cost: CostSettings = CostSettings()  # noqa: RUF009 (frozen)
     ends: bool = False  # the first and last layer may be skipped too
+    granularity: str = "layer"  # or sublayer: attention and MLP are skipped apart
+    inside: str | None = None  # a mask (file or bits) of a stronger tier that the found one must lie inside
     curve: bool = False
 
     def __post_init__(self) -> None:
         if self.skip_ratio is not None and not 0 < self.skip_ratio <= 0.95:
             raise SettingsError(f"skip_ratio is {self.skip_ratio:g}; give a number above 0 and up to 0.95")
+        if self.granularity not in GRANULARITIES:
+            known = ", ".join(GRANULARITIES)
+            raise SettingsError(f"granularity is {self.granularity!r}; choose one of {known}")
         for name, least in (("tokens", 1), ("prompts", 2)):
             if not least <= getattr(self, name) <= 100_000:
                 raise SettingsError(
@@ -109,14 +116,26 @@ class Workplace:
         cls, pair: ModelPair, request: Request, texts: tuple[Sequence[str], Sequence[str]], out: Path | None
     ) -> Workplace:
         """Raises SettingsError, MaskError, DataError, PromptError, PairError."""
+        return drained(cls.preparing(pair, request, texts, out))
+
+    @classmethod
+    def preparing(
+        cls, pair: ModelPair, request: Request, texts: tuple[Sequence[str], Sequence[str]], out: Path | None
+    ) -> Generator[str, None, Workplace]:
+        """`prepare` in steps."""
         settings = request.settings(pair.preset)
         scoring = request.scoring(settings)
         parts = parts_of(pair)
         runner = BlockRunner(pair.verifier.model, vocab_size=pair.n_vocab)
-        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends)
-        out = out or default_path(pair.verifier.identity, space.skipped / space.n_layers)
+        inside = None
+        if request.inside is not None:
+            inside = MaskStore((), pair.verifier.identity).explicit(request.inside)
+        units = request.granularity
+        space = Space.of(settings.skip_ratio, runner.n_layers, request.ends, units, inside)
+        out = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
         check_target(out)
-        continued = continue_prompts(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
+        continued = yield from continuing(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
+        yield "running the verifier over the continuations"
         scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
         return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, out)
 
@@ -143,6 +162,13 @@ class Workplace:
 
     def judge(self, best: Observation, history: Sequence[Observation]) -> dict[str, Any]:
         """The found mask on texts the search never saw, what it should give, and what others give."""
+        return drained(self.judging(best, history))
+
+    def judging(
+        self, best: Observation, history: Sequence[Observation]
+    ) -> Generator[str, None, dict[str, Any]]:
+        """`judge` in steps."""
+        yield "running the verifier over the held-out texts"
         runner, gamma = self.runner, self.settings.gamma
         drafting = self.texts.drafting
         draft_ms = drafting.draft_us / 1000 / drafting.cycles if drafting else 0.0
@@ -150,6 +176,7 @@ class Workplace:
         unseen = Scorer(
             teacher_force(runner, self.texts.held_out, whole=not self.scoring.shared), self.scoring
         )
+        yield "scoring the mask and others of its size on the held-out texts"
         bench = Bench(
             self.parts,
             unseen,
@@ -163,7 +190,12 @@ class Workplace:
         found["times_ms"] = asdict(bench.times)
         found["hardware"] = hardware(runner.device)
         if self.request.curve:
-            found["curve"] = curve(bench, best.mask, layer_costs(history, self.space, self.scorer))
+            masks = nested_masks(bench, best.mask, layer_costs(history, self.space, self.scorer))
+            points = []
+            for number, mask in enumerate(masks, 1):
+                yield f"judging skip ratio {number} of {len(masks)}"
+                points.append(bench.judge(mask))
+            found["curve"] = curve(points)
         return found
 
     def keep(
@@ -177,10 +209,13 @@ class Workplace:
         content = mask_content(
             self.pair.verifier.identity,
             best,
+            self.space.n_layers,
+            self.space.granularity,
             settings={
                 "search": asdict(self.request.search),
                 "score": self.scoring.as_dict(),
                 "ends": self.request.ends,
+                "inside": list(self.space.gone),
                 "texts": len(self.texts.search),
                 "tokens": sum(text.new_tokens for text in self.texts.search),
             },
@@ -219,12 +254,21 @@ def run_search(
     """Search, judge, keep. Ctrl-C ends the search and keeps the best mask so far, not judged, and its log to
     resume from; None when there is no mask yet. Raises DataError, MaskError, PairError.
     """
+    return drained(searching(place, resume=resume, watch=watch))
+
+
+def searching(
+    place: Workplace,
+    *,
+    resume: bool = False,
+    watch: Callable[[Observation], None] = lambda seen: None,
+    going: Callable[[], bool] = lambda: True,
+) -> Generator[Observation | str, None, Found | None]:
+    """`run_search` in steps: observations, then sentences while the mask is judged. It also ends, as after a
+    Ctrl-C, when `going` says no before the next step.
+    """
     log = place.log
-    if resume:
-        past = log.resume()
-    else:
-        log.begin()
-        past = []
+    past = log.resume() if resume else log.begin()
     search = place.make_search(past, log.add)
     history: list[Observation] = []
     complete = False
@@ -232,17 +276,26 @@ def run_search(
         for seen in search:
             history.append(seen)
             watch(seen)
-        complete = True
-        log.finish()
+            yield seen
+            if not going():
+                break
+        else:
+            complete = True
+            log.finish()
     except KeyboardInterrupt:
-        if search.best is None:
-            return None
+        complete = False
     best = search.best
-    assert best is not None
+    if best is None:
+        return None
     content = place.keep(best, history, complete, None)
-    if complete:
+    if complete:  # the mask is kept already; when judging is cut short, resuming judges it
+        judged = None
         try:
-            content = place.keep(best, history, complete, place.judge(best, history))
-        except KeyboardInterrupt:  # the mask is kept already; --resume judges it
-            complete = False
+            judging = place.judging(best, history)
+            while going() and judged is None:
+                judged = yield from one_step(judging)
+        except KeyboardInterrupt:
+            judged = None
+        complete = judged is not None
+        content = place.keep(best, history, True, judged) if complete else content
     return Found(content, place.out, search.evaluations, history[-1].t_us / 1e6, complete)

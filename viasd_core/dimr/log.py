@@ -31,10 +31,12 @@ class SearchLog:
         # Through JSON, so that it compares equal with what is read back.
         self.identity: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **identity}))
 
-    def begin(self) -> None:
-        """Start a new log. Raises DataError when one of an unfinished search is there, OSError."""
+    def begin(self) -> list[Observation]:
+        """Start a new log; it holds nothing. Raises DataError when one of an unfinished search is there,
+        OSError.
+        """
         if self.path.exists():
-            lines = self._lines()
+            lines = read_lines(self.path)
             if lines and not lines[-1].get("finished"):
                 raise DataError(
                     f"{self.path} is the log of a search that did not finish; give --resume to continue it, "
@@ -42,11 +44,12 @@ class SearchLog:
                 )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.identity) + "\n", encoding="utf-8")
+        return []
 
     def resume(self) -> list[Observation]:
         """What the interrupted search saw; the log is ready for more. Raises DataError."""
         require_log(self.path)
-        lines = self._lines()
+        lines = read_lines(self.path)
         if not lines or lines[0] != self.identity:
             theirs = lines[0] if lines else {}
             differing = [key for key in self.identity if theirs.get(key) != self.identity[key]]
@@ -54,10 +57,7 @@ class SearchLog:
                 f"{self.path} belongs to a search with another {' and '.join(differing)}; use the same "
                 "settings and texts, or delete it to search anew"
             )
-        try:
-            past = [Observation(**line) for line in lines[1:] if not line.get("finished")]
-        except TypeError:
-            raise DataError(f"{self.path} is damaged; delete it to search anew") from None
+        past = observations(self.path, lines)
         whole = [self.identity, *(asdict(seen) for seen in past)]
         self.path.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
         return past
@@ -73,13 +73,22 @@ class SearchLog:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _lines(self) -> list[dict[str, Any]]:
-        """All whole lines. Raises DataError for a file that is no log."""
-        try:
-            texts = self.path.read_text("utf-8").split("\n")[:-1]
-            lines = [json.loads(text) for text in texts]
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.path} is not the log of a search ({error}); delete or move it") from None
-        if not all(isinstance(line, dict) for line in lines) or (lines and lines[0].get("schema") != SCHEMA):
-            raise DataError(f"{self.path} is not the log of a search; delete or move it")
-        return lines
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log. Raises DataError for a file that is none."""
+    try:
+        texts = path.read_text("utf-8").split("\n")[:-1]
+        lines = [json.loads(text) for text in texts]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not the log of a search ({error}); delete or move it") from None
+    if not all(isinstance(line, dict) for line in lines) or (lines and lines[0].get("schema") != SCHEMA):
+        raise DataError(f"{path} is not the log of a search; delete or move it")
+    return lines
+
+
+def observations(path: Path, lines: list[dict[str, Any]]) -> list[Observation]:
+    """What the lines of the log `path` hold. Raises DataError."""
+    try:
+        return [Observation(**line) for line in lines[1:] if not line.get("finished")]
+    except TypeError:
+        raise DataError(f"{path} is damaged; delete it to search anew") from None

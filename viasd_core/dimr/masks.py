@@ -1,74 +1,110 @@
-"""Layer masks: z in {0, 1}^L, 1 = kept, 0 = bypassed on the residual stream (VIA-SD eq. 13)."""
+"""Layer masks: z in {0, 1}^L, 1 = kept, 0 = bypassed on the residual stream (VIA-SD eq. 13).
+
+A mask of sub-layers (SWIFT, arXiv 2410.06916) has 2 L bits: the attention of layer 0, its MLP, the attention
+of layer 1, and so on. Each bit is a *unit* that may be skipped; without halves a unit is a layer.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import MaskError
+from ..settings import is_bits
+from ..sublayers import Layer, from_units, units
 
 SCHEMA = "viasd-mask/1"
+GRANULARITIES = {"layer": 1, "sublayer": 2}  # units a layer
 
 
 @dataclass(frozen=True)
 class LayerMask:
-    """`bits` is the 0/1 string of length L; `name` says where it came from and goes into the trace."""
+    """`bits` is the 0/1 string, one a unit; `name` says where it came from and goes into the trace."""
 
     bits: str
     name: str
+    granularity: str = "layer"
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """Kept layers, original indices."""
-        return tuple(index for index, bit in enumerate(self.bits) if bit == "1")
+    def layers(self) -> tuple[Layer, ...]:
+        """Kept layers and halves of layers, original indices."""
+        kept = [index for index, bit in enumerate(self.bits) if bit == "1"]
+        return tuple(kept) if self.granularity == "layer" else from_units(kept)
 
     @property
     def skip_ratio(self) -> float:
         return self.bits.count("0") / len(self.bits)
 
 
-def skip_count(ratio: float, n_layers: int) -> int:
-    """Layers to skip: floor(r L + 1/2), at most L - 2, since the first and last layer are kept by default."""
-    return max(0, min(int(ratio * n_layers + 0.5), n_layers - 2))
+def skip_count(ratio: float, n_layers: int, granularity: str = "layer") -> int:
+    """Units to skip of U: floor(r U + 1/2), none of the first and last layer, which are kept by default."""
+    middle = middle_units(n_layers, granularity)
+    return max(0, min(int(ratio * n_layers * GRANULARITIES[granularity] + 0.5), len(middle)))
 
 
-def from_skipped(skipped: Iterable[int], n_layers: int, name: str) -> LayerMask:
+def middle_units(n_layers: int, granularity: str = "layer") -> range:
+    """Units of all layers but the first and the last."""
+    per_layer = GRANULARITIES[granularity]
+    return range(per_layer, per_layer * (n_layers - 1))
+
+
+def from_skipped(skipped: Iterable[int], n_layers: int, name: str, granularity: str = "layer") -> LayerMask:
+    """The mask without the units `skipped`."""
     gone = set(skipped)
-    return LayerMask("".join("0" if layer in gone else "1" for layer in range(n_layers)), name)
+    count = n_layers * GRANULARITIES[granularity]
+    return LayerMask("".join("0" if unit in gone else "1" for unit in range(count)), name, granularity)
 
 
-def even_mask(ratio: float, n_layers: int) -> LayerMask:
-    """Skipped layers spread evenly over the middle ones: the usual guess, and useless on small models."""
-    count, middle = skip_count(ratio, n_layers), n_layers - 2
-    skipped = [1 + int((index + 0.5) * middle / count) for index in range(count)]
-    return from_skipped(skipped, n_layers, f"even:{count}")
+def spread(count: int, places: Sequence[int]) -> list[int]:
+    """`count` of the places, evenly spaced."""
+    return [places[int((index + 0.5) * len(places) / count)] for index in range(count)]
 
 
-def contiguous_mask(ratio: float, n_layers: int) -> LayerMask:
-    """Skipped layers in one stretch in the middle."""
-    count = skip_count(ratio, n_layers)
-    first = (n_layers - count) // 2
-    return from_skipped(range(first, first + count), n_layers, f"contiguous:{count}")
+def even_mask(ratio: float, n_layers: int, granularity: str = "layer") -> LayerMask:
+    """Skipped layers spread evenly over the middle ones: the usual guess, and useless on small models.
+
+    Of sub-layers both halves of a layer go, as in SWIFT's first mask; an odd number leaves one MLP.
+    """
+    count, per_layer = skip_count(ratio, n_layers, granularity), GRANULARITIES[granularity]
+    layers = spread(-(-count // per_layer), range(1, n_layers - 1))
+    skipped = [per_layer * layer + half for layer in layers for half in range(per_layer)][:count]
+    return from_skipped(skipped, n_layers, f"even:{count}", granularity)
 
 
-def random_mask(ratio: float, n_layers: int, seed: int) -> LayerMask:
-    """Uniform over masks that skip exactly n middle layers."""
-    count = skip_count(ratio, n_layers)
-    skipped = random.Random(seed).sample(range(1, n_layers - 1), count)
-    return from_skipped(skipped, n_layers, f"random:{seed}:{count}")
+def contiguous_mask(ratio: float, n_layers: int, granularity: str = "layer") -> LayerMask:
+    """Skipped units in one stretch in the middle."""
+    count = skip_count(ratio, n_layers, granularity)
+    first = (n_layers * GRANULARITIES[granularity] - count) // 2
+    return from_skipped(range(first, first + count), n_layers, f"contiguous:{count}", granularity)
+
+
+def random_mask(ratio: float, n_layers: int, seed: int, granularity: str = "layer") -> LayerMask:
+    """Uniform over masks that skip exactly n units of the middle layers."""
+    count = skip_count(ratio, n_layers, granularity)
+    skipped = random.Random(seed).sample(middle_units(n_layers, granularity), count)
+    return from_skipped(skipped, n_layers, f"random:{seed}:{count}", granularity)
 
 
 def parse_bits(text: str, n_layers: int) -> LayerMask:
-    """An explicit 0/1 string. Raises MaskError."""
-    if set(text) - {"0", "1"} or len(text) != n_layers:
-        raise MaskError(f"the mask has {len(text)}; give {n_layers} characters 0 or 1, one a layer")
+    """An explicit 0/1 string: L characters, or 2 L for attention and MLP of each layer. Raises MaskError."""
+    lengths = {n_layers * per_layer: name for name, per_layer in GRANULARITIES.items()}
+    if set(text) - {"0", "1"} or len(text) not in lengths:
+        raise MaskError(
+            f"the mask has {len(text)}; give {n_layers} characters 0 or 1, one a layer, or {2 * n_layers}, "
+            "for attention and MLP of each layer in turn"
+        )
     if "1" not in text:
         raise MaskError("the mask keeps no layer; keep at least one")
-    return LayerMask(text, f"bits:{text}")
+    return LayerMask(text, f"bits:{text}", lengths[len(text)])
+
+
+def inside(weak: LayerMask, strong: LayerMask) -> bool:
+    """Whether `weak` keeps only what `strong` keeps, and less."""
+    return units(weak.layers) < units(strong.layers)
 
 
 def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
@@ -92,8 +128,7 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
             f"mask file {path} was made for {model.get('id', 'another model')} with {content.get('layers')} "
             f"layers, not for {identity.get('id')} with {identity.get('layers')}"
         )
-    bits = parse_bits(content["mask"], int(identity["layers"])).bits
-    return LayerMask(bits, path.stem)
+    return replace(parse_bits(content["mask"], int(identity["layers"])), name=path.stem)
 
 
 def fits(content: dict[str, Any], identity: dict[str, Any]) -> bool:
@@ -141,15 +176,22 @@ class MaskStore:
         if choice == "even":
             return even_mask(ratio, self.n_layers)
         if choice.startswith("random:"):
-            seed = choice.removeprefix("random:")
-            if not (seed.isascii() and seed.isdigit() and len(seed) <= 18):
-                raise MaskError(
-                    "the mask needs a whole number after random: of at most 18 digits, as in random:7"
-                )
-            return random_mask(ratio, self.n_layers, int(seed))
-        if choice and not set(choice) - {"0", "1"}:
+            return random_mask(ratio, self.n_layers, seed_of(choice))
+        return self.explicit(choice)
+
+    def explicit(self, choice: str) -> LayerMask:
+        """A mask file, or 0/1 bits. Raises MaskError."""
+        if is_bits(choice):
             return parse_bits(choice, self.n_layers)
         return read_mask(Path(choice), self.identity)
+
+
+def seed_of(choice: str) -> int:
+    """SEED of `random:SEED`. Raises MaskError."""
+    seed = choice.removeprefix("random:")
+    if not (seed.isascii() and seed.isdigit() and len(seed) <= 18):
+        raise MaskError("the mask needs a whole number after random: of at most 18 digits, as in random:7")
+    return int(seed)
 
 
 def follows_ratio(choice: str) -> bool:

@@ -19,6 +19,7 @@ import torch
 
 from ..layers import BlockRunner
 from ..masks import chain_pass
+from ..sublayers import Layer, from_units, units
 from ..trace import ratio
 from .calibration import Drafting
 from .score import Score
@@ -35,9 +36,13 @@ class Times:
     layer_ms: float
     rest_ms: float  # embedding, last norm, head
     draft_ms: float
+    attention_share: float = 0.5  # of layer_ms; the rest is the MLP's
 
-    def forward_ms(self, layers: int) -> float:
-        return self.rest_ms + layers * self.layer_ms
+    def forward_ms(self, layers: Sequence[Layer]) -> float:
+        halves = units(layers)
+        attentions = sum(unit % 2 == 0 for unit in halves)
+        whole = attentions * self.attention_share + (len(halves) - attentions) * (1 - self.attention_share)
+        return self.rest_ms + whole * self.layer_ms
 
 
 @torch.inference_mode()
@@ -48,7 +53,7 @@ def measure_times(runner: BlockRunner, rows: int, context: int, draft_ms: float)
     plan = chain_pass(context, rows, runner.device)
     tokens = torch.zeros(rows, dtype=torch.long, device=runner.device)
 
-    def once(layers: Sequence[int]) -> float:
+    def once(layers: Sequence[Layer]) -> float:
         started = time.perf_counter()
         runner.forward(tokens, plan, slots, layers, rows)
         if runner.device.type == "cuda":
@@ -56,9 +61,12 @@ def measure_times(runner: BlockRunner, rows: int, context: int, draft_ms: float)
         return (time.perf_counter() - started) * 1000
 
     once(range(runner.n_layers))  # the first forward of a shape also pays for its set-up
-    pairs = [(once(range(runner.n_layers)), once(())) for _ in range(REPEATS)]
-    whole, rest = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Times(max(whole - rest, 0.0) / runner.n_layers, rest, draft_ms)
+    attentions = from_units(range(0, 2 * runner.n_layers, 2))
+    runs = [(once(range(runner.n_layers)), once(attentions), once(())) for _ in range(REPEATS)]
+    whole, half, rest = (statistics.median(times) for times in zip(*runs, strict=True))
+    layers_ms = max(whole - rest, 0.0)
+    share = min(1.0, max(0.0, ratio(half - rest, layers_ms)))
+    return Times(layers_ms / runner.n_layers, rest, draft_ms, share)
 
 
 @dataclass(frozen=True)
@@ -100,11 +108,11 @@ class Prediction:
 
 
 def predict(
-    score: Score, kept: int, n_layers: int, times: Times, draftsman: Draftsman, cap: int | None
+    score: Score, kept: Sequence[Layer], n_layers: int, times: Times, draftsman: Draftsman, cap: int | None
 ) -> Prediction:
     """Serving with a mask that keeps `kept` of `n_layers` layers under a debt cap (None: no cap)."""
     rho, committed = renewal(score.regions_by_age, draftsman, cap)
-    full = times.forward_ms(n_layers)
+    full = times.forward_ms(range(n_layers))
     busy = 1 - draftsman.empty
     via = ratio(times.draft_ms + busy * times.forward_ms(kept) + rho * full, committed)
     by_sd = draftsman.committed_by_sd

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,12 @@ from torch import Tensor
 from ..layers import BlockRunner
 from ..masks import chain_pass
 from ..pair import ModelPair
-from ..parts import Parts, skip_layers
+from ..parts import Parts, drafter_mask
 from ..recording import effective_skip
 from ..transfer import to_device
 from .calibration import TeacherForced
 from .cost import CostSettings, floored_log_probs, insertion_gain
-from .masks import contiguous_mask, even_mask, parse_bits, random_mask, skip_count
+from .masks import LayerMask, contiguous_mask, even_mask, parse_bits, random_mask, skip_count
 from .predict import Draftsman, Prediction, Times, predict
 from .score import Score, Scorer
 from .search import Observation
@@ -40,17 +41,25 @@ class Bench:
 
     def judge(self, mask: str) -> dict[str, Any]:
         """A mask's held-out numbers and prediction."""
-        score = self.scorer.score(mask)
+        score, known = self.scorer.score(mask), self.read(mask)
         return {
             "mask": mask,
-            "skip_ratio": mask.count("0") / len(mask),
+            "skip_ratio": known.skip_ratio,
             **headline(score),
-            "r_eff": effective_skip(self.parts, parse_bits(mask, len(mask)).layers),
+            "r_eff": effective_skip(self.parts, known.layers),
             "predicted": self.predict(score, mask).as_dict(),
         }
 
+    @property
+    def n_layers(self) -> int:
+        return self.parts.runner.n_layers
+
+    def read(self, mask: str) -> LayerMask:
+        return parse_bits(mask, self.n_layers)
+
     def predict(self, score: Score, mask: str) -> Prediction:
-        return predict(score, mask.count("1"), len(mask), self.times, self.draftsman, self.cap)
+        kept = self.read(mask).layers
+        return predict(score, kept, self.n_layers, self.times, self.draftsman, self.cap)
 
 
 def headline(score: Score) -> dict[str, Any]:
@@ -63,14 +72,16 @@ def compare(bench: Bench, mask: str) -> dict[str, Any]:
     """The held-out numbers of the found mask, by age too, and of the even, contiguous and random masks of
     the same size.
     """
-    ratio, layers = mask.count("0") / len(mask), len(mask)
+    known, layers = bench.read(mask), bench.n_layers
+    ratio, units = known.skip_ratio, known.granularity
     score = bench.scorer.score(mask)
     drawn = [
-        headline(bench.scorer.score(random_mask(ratio, layers, seed).bits)) for seed in range(RANDOM_MASKS)
+        headline(bench.scorer.score(random_mask(ratio, layers, seed, units).bits))
+        for seed in range(RANDOM_MASKS)
     ]
     others = {
-        "even": headline(bench.scorer.score(even_mask(ratio, layers).bits)),
-        "contiguous": headline(bench.scorer.score(contiguous_mask(ratio, layers).bits)),
+        "even": headline(bench.scorer.score(even_mask(ratio, layers, units).bits)),
+        "contiguous": headline(bench.scorer.score(contiguous_mask(ratio, layers, units).bits)),
         "random": {
             key: statistics.median(one[key] for one in drawn) for key in ("cost", "block_cost", "agreement")
         },
@@ -83,29 +94,37 @@ def compare(bench: Bench, mask: str) -> dict[str, Any]:
 
 
 def layer_costs(seen: Iterable[Observation], space: Space, scorer: Scorer) -> dict[int, float]:
-    """What each layer's loss alone costs, from the search where it looked, else scored now."""
-    alone = {one.mask.index("0"): one.cost for one in seen if one.mask.count("0") == 1}
-    return {
-        layer: alone[layer] if layer in alone else scorer.cost(space.without([layer])) for layer in space.free
-    }
+    """What each unit's loss alone costs (beside those gone anyway), from the search where it looked, else
+    scored now.
+    """
+    known = {one.mask: one.cost for one in seen}
+    masks = {unit: space.without([unit]) for unit in space.free}
+    return {unit: known[mask] if mask in known else scorer.cost(mask) for unit, mask in masks.items()}
 
 
 def nested(mask: str, count: int, alone: Mapping[int, float]) -> str:
-    """A mask that skips `count` layers, inside or around `mask`, cheapest layers (alone) first."""
-    gone = [layer for layer, bit in enumerate(mask) if bit == "0"]
-    inside = sorted(gone, key=lambda layer: alone[layer])
-    outside = sorted(set(alone) - set(gone), key=lambda layer: alone[layer])
-    chosen = set([*inside, *outside][:count])
-    return "".join("0" if layer in chosen else "1" for layer in range(len(mask)))
-
-
-def curve(bench: Bench, mask: str, alone: Mapping[int, float]) -> dict[str, Any]:
-    """Numbers over the skip ratio (the paper's Fig. 4), with masks nested around the found one, and the
-    ratio of highest predicted speed, or the sentence that none beats speculative decoding.
+    """A mask that skips `count` units, inside or around `mask`, cheapest units (alone) first; units without
+    a cost of their own are gone anyway and come first of all.
     """
-    layers = len(mask)
-    counts = sorted({skip_count(ratio, layers) for ratio in CURVE} | {mask.count("0")})
-    points = [bench.judge(nested(mask, count, alone)) for count in counts if 0 < count <= len(alone)]
+    gone = [unit for unit, bit in enumerate(mask) if bit == "0"]
+    inside = sorted(gone, key=lambda unit: alone.get(unit, -math.inf))
+    outside = sorted(set(alone) - set(gone), key=lambda unit: alone[unit])
+    chosen = set([*inside, *outside][:count])
+    return "".join("0" if unit in chosen else "1" for unit in range(len(mask)))
+
+
+def nested_masks(bench: Bench, mask: str, alone: Mapping[int, float]) -> list[str]:
+    """Masks nested around the found one, a skip ratio of `CURVE` each, and the found one."""
+    units = bench.read(mask).granularity
+    counts = sorted({skip_count(ratio, bench.n_layers, units) for ratio in CURVE} | {mask.count("0")})
+    most = len(set(alone) | {unit for unit, bit in enumerate(mask) if bit == "0"})
+    return [nested(mask, count, alone) for count in counts if 0 < count <= most]
+
+
+def curve(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Judged masks over the skip ratio (the paper's Fig. 4), and the ratio of highest predicted speed, or the
+    sentence that none beats speculative decoding.
+    """
     best = max(points, key=lambda point: point["predicted"]["speed"])
     speed, ratio = best["predicted"]["speed"], best["skip_ratio"]
     if speed > 1:
@@ -116,7 +135,7 @@ def curve(bench: Bench, mask: str, alone: Mapping[int, float]) -> dict[str, Any]
             f"predicted to beat speculative decoding with the same drafter; the best, {ratio:.0%}, gives "
             f"{speed:.2f} times its speed"
         )
-    return {"points": points, "optimum": ratio if speed > 1 else None, "sentence": sentence}
+    return {"points": list(points), "optimum": ratio if speed > 1 else None, "sentence": sentence}
 
 
 @torch.inference_mode()
@@ -147,9 +166,7 @@ def _drafter_rows(pair: ModelPair, parts: Parts, scorer: Scorer, number: int) ->
         runner = BlockRunner(pair.draft_model.model, vocab_size=parts.runner.vocab_size)
         return floored_log_probs(_chain_logits(runner, text))
     if pair.drafter.kind == "layer-skip" and parts.masks is not None:
-        kept = skip_layers(pair.drafter, parts.masks)
-        bits = "".join("1" if layer in kept else "0" for layer in range(text.runner.n_layers))
-        return floored_log_probs(scorer.slim_logits(number, bits))
+        return floored_log_probs(scorer.slim_logits(number, drafter_mask(pair.drafter, parts.masks).bits))
     return None
 
 

@@ -18,8 +18,10 @@ from torch import Tensor
 from ..errors import PairError, SettingsError
 from ..masks import Pass, chain_pass
 from ..settings import gate_thresholds
+from ..sublayers import from_units, units
 from .calibration import TeacherForced
 from .cost import CostSettings, divergence, floored_log_probs
+from .masks import parse_bits
 
 REGIONS = ("A", "B", "C")
 
@@ -94,7 +96,7 @@ class Score:
 
 
 class Scorer:
-    """Scores masks (0/1 strings) on texts that q has run over."""
+    """Scores masks (0/1 strings, one digit a layer or half a layer) on texts that q has run over."""
 
     def __init__(self, texts: Sequence[TeacherForced], settings: ScoreSettings) -> None:
         self.texts, self.settings = list(texts), settings
@@ -110,8 +112,11 @@ class Scorer:
     def slim_logits(self, number: int, mask: str) -> Tensor:
         """Raw q' logits [new tokens, V] of text `number`."""
         text = self.texts[number]
-        first = mask.find("0") if "0" in mask else len(mask)  # before it, q' is q
-        layers = [layer for layer in range(first + 1, len(mask)) if mask[layer] == "1"]
+        kept = units(parse_bits(mask, text.runner.n_layers).layers)
+        n_layers = text.runner.n_layers
+        # Before its first skipped half q' is q.
+        first = next((unit // 2 for unit in range(2 * n_layers) if unit not in kept), n_layers)
+        layers = from_units(unit for unit in kept if unit >= 2 * first)
         hidden = text.runner.through(text.entering[first], self.plans[number], text.slots, layers)
         return text.runner.logits(hidden[:, -text.fresh :])
 

@@ -1,7 +1,8 @@
 """DIMR's search for the cheapest mask (VIA-SD eq. 13), and the two it is compared with.
 
 `dimr`: the even mask first, then random masks with a Bayesian step every theta. `random`: the same without
-Bayesian steps. `greedy`: of all layers still kept, the one whose loss costs least goes next.
+Bayesian steps. `greedy`: of all layers still kept, the one whose loss costs least goes next. What is said of
+layers holds for halves of layers where the space is one of sub-layers.
 Every choice depends on the seed, the step and the costs seen so far alone, so that a search continued from
 its log takes the same way as one that was never interrupted.
 """
@@ -98,6 +99,15 @@ class Search:
         self._before_us = past[-1].t_us if past else 0
         self._started = time.perf_counter_ns()
 
+    @property
+    def planned(self) -> int:
+        """Masks to evaluate when the search is not ended early."""
+        free, settings = len(self.space.free), self.settings
+        if settings.kind == "greedy":
+            return sum(free - gone for gone in range(self.space.skipped))
+        singles = free if settings.kind == "dimr" else 0
+        return singles + min(settings.steps + 1, self.space.size)
+
     def __iter__(self) -> Iterator[Observation]:
         return self._greedy() if self.settings.kind == "greedy" else self._steps()
 
@@ -129,8 +139,8 @@ class Search:
     def _greedy(self) -> Iterator[Observation]:
         """Remove the cheapest layer until n are gone; the last round's masks have the wanted size."""
         space, gone = self.space, list[int]()
-        while len(gone) < space.skipped:
-            last = len(gone) == space.skipped - 1
+        while len(gone) < space.chosen:
+            last = len(gone) == space.chosen - 1
             costs: dict[int, float] = {}
             for layer in space.free:
                 if layer not in gone:

@@ -17,10 +17,11 @@ from .masks import SCHEMA
 from .search import Observation
 
 
-def default_path(identity: Mapping[str, Any], mask_ratio: float) -> Path:
-    """In the user's folder, named after the model and the skip ratio."""
+def default_path(identity: Mapping[str, Any], mask_ratio: float, granularity: str = "layer") -> Path:
+    """In the user's folder, named after the model, the skip ratio and, of sub-layers, the granularity."""
     name = re.sub(r"[^a-z0-9.]+", "-", Path(str(public_identity(identity)["id"])).name.lower()).strip("-.")
-    return mask_folder() / f"{name or 'model'}-r{round(mask_ratio * 100):02d}.json"
+    halves = "-sublayer" if granularity == "sublayer" else ""
+    return mask_folder() / f"{name or 'model'}-r{round(mask_ratio * 100):02d}{halves}.json"
 
 
 def check_target(path: Path) -> None:
@@ -41,6 +42,8 @@ def check_target(path: Path) -> None:
 def mask_content(
     identity: Mapping[str, Any],
     best: Observation,
+    n_layers: int,
+    granularity: str,
     *,
     settings: Mapping[str, Any],
     history: Sequence[Observation],
@@ -53,7 +56,8 @@ def mask_content(
     return {
         "schema": SCHEMA,
         "model": {key: known[key] for key in ("id", "revision", "sha256") if known.get(key) is not None},
-        "layers": len(best.mask),
+        "layers": n_layers,
+        "granularity": granularity,
         "mask": best.mask,
         "skip_ratio": round(ratio, 4),
         "origin": origin(settings, len(history), complete),

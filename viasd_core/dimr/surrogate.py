@@ -24,7 +24,7 @@ JITTER = 1e-6  # costs are exact: only numerical noise
 
 
 class Surrogate:
-    """Fitted to all costs seen: `probes` of single layers and `seen` masks of the space."""
+    """Fitted to all costs seen: `probes` of single units and `seen` masks of the space."""
 
     def __init__(self, space: Space, probes: Mapping[int, float], seen: Mapping[str, float]) -> None:
         self.space, self.seen = space, seen
@@ -77,7 +77,7 @@ def propose(
     ranked = sorted(seen, key=lambda mask: seen[mask])[:PARENTS]
     pool = [mask for parent in ranked for mask in space.neighbours(parent)]
     if probes:
-        light = space.without(sorted(probes, key=lambda layer: probes[layer])[: space.skipped])
+        light = space.without(sorted(probes, key=lambda layer: probes[layer])[: space.chosen])
         pool += [light, *space.neighbours(light)]
     pool += [space.unseen(random, seen), *(space.random(random) for _ in range(POOL))]
     unseen = [mask for mask in dict.fromkeys(pool) if mask not in seen]

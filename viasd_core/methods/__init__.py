@@ -23,7 +23,7 @@ def make_method(settings: Settings) -> Method:
         return Speculative(Lossy(settings.alpha, settings.beta))
     if settings.method == "eagle2":
         return Eagle2()
-    if settings.tiers:
+    if settings.method == "cure" and settings.tiers:
         return CureTiers()
     if settings.method in BLOCK_METHODS:
         return Cure(repairs=settings.method == "cure")

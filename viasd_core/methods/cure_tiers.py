@@ -21,9 +21,10 @@ from .cure import plant
 from .gates import confidence_ratios
 from .judge import judged
 from .outcome import NewToken, Outcome, Verified
+from .slim import slim_token
 from .tree_gates import Gated, Gates, Verdicts, follow_gates, gated_child
 from .tree_verify import Host, Planted, node_draft, opinions_of
-from .via_sd import slim_token, thresholds
+from .via_sd import thresholds
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class CureTiers:
             planted = plant(run, draft, run.sampling, repairs=True)
             tree = planted.tree
             tokens = to_device(tree.tokens, draft.tokens.device)
-        with run.clock.phase("slim"):
+        with run.clock.phase("slim", part=0):
             slim_logits = verifier.slim_tree(run.tokens, tokens, tree.parents)[-len(tree.nodes) - 1 :]
         grown = Grown(planted, tokens, slim_logits)
         debt = len(run.tokens) + max(node.depth for node in tree.nodes) - base
@@ -150,7 +151,7 @@ def _new_token(run: Run, grown: Grown, gated: Gated, host: Host, *, asked: bool)
     """What stands behind the path: the redraw of region B, q's replacement, or its bonus behind a leaf."""
     row = gated.path[-1] + 1 if gated.path else 0
     if gated.end == "B":
-        return slim_token(host, "redraw", "regenerated_slim", None, row)
+        return slim_token(host, "redraw", "regenerated_slim", None, row=row)
     ended = bool(gated.path) and grown.planted.tree.nodes[gated.path[-1]].token in run.eos_ids
     if not asked or (gated.end == "leaf" and ended):
         return None
@@ -189,7 +190,11 @@ def _outcome(
     refused = () if gated.node is None else (gated.node,)
     line = tree.main_line([*gated.path, *refused])
     main = [index for index, node in enumerate(tree.nodes) if node.branch == 0]
-    drafted = [node_draft(planted, node, host) for node in line]
+    marks = [*gated.regions, *[""] * (len(line) - len(gated.regions))]
+    drafted = [
+        replace(node_draft(planted, node, host), tier=1 if mark in ("A", "B") else None)
+        for node, mark in zip(line, marks, strict=True)
+    ]
     if "uniforms" in host:
         rows = [0, *(node + 1 for node in line)]
         drafted = [

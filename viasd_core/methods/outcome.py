@@ -53,6 +53,7 @@ class Drafted:
     branch: int = 0
     node: int | None = None  # place in the tree; None: a chain, numbered by offset
     offset: int = 0  # of a tree node in its block
+    tier: int | None = None  # slim verifier that settled it, 1 = the first asked; None: q, or nobody
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class NewToken:
     p_used: float | None = None
     logp_slim: float | None = None
     opinion: Opinion | None = None
+    tier: int | None = None  # slim verifier that drew it
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ function writeAlternatives(pairs) {
 
 const WRITERS = {
   int: String,
+  ints: (values) => values.join(" "),
   float: pythonFloat,
   flag: (value) => (value ? "1" : "0"),
   text: writeText,
@@ -104,6 +105,7 @@ function readAlternatives(cell) {
 
 const READERS = {
   int: readInteger,
+  ints: (cell) => (cell === "" ? [] : cell.split(" ").map(readInteger)),
   float: readFloat,
   flag: (cell) => (cell === "1" || cell === "0" ? cell === "1" : refuse()),
   text: (cell) => (cell.startsWith('"') ? readJsonText(cell) : cell),

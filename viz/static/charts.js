@@ -5,10 +5,10 @@ import { Pace } from "./pace.js";
 import { colours, runFigures, vertical } from "./figures.js";
 
 const LIVE_MS = 1500;
-const CONFIG = {displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset"};
+export const CONFIG = {displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset"};
 let loading = null;
 
-function loadPlotly(url) {
+export function loadPlotly(url) {
   loading ??= new Promise((resolve, reject) => {
     if (window.Plotly) {
       resolve(window.Plotly);

@@ -13,6 +13,7 @@ export function headline(row) {
 export function shortFacts(store, row) {
   return [
     ["p · q′ · q", `${probability(row.logp_draft)} · ${probability(row.logp_slim)} · ${probability(row.logp_full)}`, "drafter, slim verifier, full verifier, at temperature 1"],
+    ...tierFacts(store, row),
     ...ratioFacts(row),
     ...auditFacts(row),
     ["place", placeOf(row), ""],
@@ -39,6 +40,14 @@ export function longFacts(store, row) {
 function placeOf(row) {
   if (row.emitted) return `token ${row.place}`;
   return row.place === null ? "not in the output" : `was token ${row.place}, taken back in cycle ${row.gone}`;
+}
+
+// Which of several slim verifiers settled it; nothing where there is one.
+function tierFacts(store, row) {
+  const cycle = store.cycles[row.at];
+  const count = cycle ? cycle.tier_forwards.length : 0;
+  if (row.tier === null || count < 2) return [];
+  return [["tier", `slim verifier ${row.tier} of ${count}`, "slim verifiers are asked in turn, the weakest first"]];
 }
 
 function ratioFacts(row) {

@@ -2,6 +2,7 @@
 
 import { h, icon, setText } from "./dom.js";
 import { bundleFiles, bundleZip, fileStem } from "./bundle.js";
+import { download } from "./download.js";
 import { importFiles } from "./import.js";
 
 export class FilesMenu {
@@ -83,13 +84,4 @@ export class FilesMenu {
     }
     this.input.value = "";
   }
-}
-
-function download(name, parts, type) {
-  const url = URL.createObjectURL(new Blob(parts, {type}));
-  const link = h("a", {href: url, download: name, hidden: true});
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(url), 10000);
 }

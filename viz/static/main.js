@@ -18,11 +18,10 @@ import { FilesMenu } from "./files_menu.js";
 import { Status, stateOf } from "./status.js";
 import { DrafterCheck } from "./drafter_check.js";
 import { bundleFiles, bundleZip } from "./bundle.js";
+import { DimrSection } from "./dimr_section.js";
+import { followTheme, followWidth } from "./surroundings.js";
 import { TIERS } from "./words.js";
 import { h } from "./dom.js";
-
-const NARROW = 700;
-const WIDE = 820;
 
 export function mount(env) {
   const root = env.element.querySelector(".viasd");
@@ -33,6 +32,7 @@ export function mount(env) {
   expose(app, receiver, views);
   followTheme(app);
   followWidth(app);
+  app.views.push({sync: () => app.root.classList.toggle("patterns", app.options.patterns)});
   followPending(app);
   if (env.watch) env.watch("value", () => receiver.receive(env.props.value));
   app.touch("run", "data", "head", "status", "cursor", "options");
@@ -42,6 +42,7 @@ export function mount(env) {
 
 function build(app, props) {
   const player = new Player(app);
+  const url = typeof props.plotly_url === "string" ? props.plotly_url : "";
   const tokens = new TokenView(app);
   const views = {
     status: new Status(app),
@@ -55,7 +56,8 @@ function build(app, props) {
     cycle: new CyclePanel(app),
     numbers: new Numbers(app),
     tree: new TreePanel(app, tokens),
-    charts: new Charts(app, player, typeof props.plotly_url === "string" ? props.plotly_url : ""),
+    charts: new Charts(app, player, url),
+    dimr: new DimrSection(app, url),
     files: new FilesMenu(app),
     card: new Card(app, tokens),
     keys: new Keys(app, tokens),
@@ -70,7 +72,7 @@ function place(app, views) {
   const scrub = h("div.scrub", {}, views.strip.node, views.transport.node);
   const detail = h("div.detail", {}, views.inspector.node, views.cycle.node);
   const tabs = figureTabs(app, views);
-  app.root.replaceChildren(head, views.status.error, views.check.warning, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.card.node);
+  app.root.replaceChildren(head, views.status.error, views.check.warning, views.numbers.tiles, scrub, views.legend.node, h("div.main", {}, views.tokens.node, detail), tabs, views.dimr.node, views.card.node);
 }
 
 // Panels side by side; behind tabs where there is no room for them. One that has nothing to show has no tab.
@@ -95,29 +97,6 @@ function figureTabs(app, views) {
   };
   app.views.push({sync: showTabs});
   return box;
-}
-
-function followTheme(app) {
-  const media = window.matchMedia("(prefers-color-scheme: dark)");
-  const update = () => {
-    const inGradio = app.root.closest("gradio-app, .gradio-container") !== null;
-    const dark = app.root.closest(".dark") !== null || (!inGradio && media.matches);
-    app.root.classList.toggle("night", dark);
-    app.touch("theme");
-  };
-  const observer = new MutationObserver(update);
-  for (const node of [document.documentElement, document.body]) observer.observe(node, {attributes: true, attributeFilter: ["class"]});
-  media.addEventListener("change", update);
-  update();
-}
-
-function followWidth(app) {
-  new ResizeObserver(() => {
-    app.narrow = app.root.clientWidth < NARROW;
-    app.root.classList.toggle("narrow", app.narrow);
-    app.root.classList.toggle("wide", app.root.clientWidth >= WIDE);
-  }).observe(app.root);
-  app.views.push({sync: () => app.root.classList.toggle("patterns", app.options.patterns)});
 }
 
 function followPending(app) {

@@ -50,6 +50,7 @@ export function summarise(store, until = Infinity) {
     mixture: {A: share(regions.A, examined), B: share(regions.B, examined), C: share(regions.C, examined)},
     audit: summariseAudit(emitted, until, sum("settle_forwards")),
     repair: summariseRepair(store, cycles, emitted, until),
+    ...summariseTiers(cycles, emitted, until),
     phases_us: sumPhases(cycles),
     end_us: cycles.length ? endOf(cycles[cycles.length - 1]) : 0,
   };
@@ -72,6 +73,24 @@ function summariseAudit(emitted, until, settles) {
     mean_kl: mean(slim.map((row) => row.audit_kl).filter((value) => value !== null)),
     settle_forwards: settles,
   };
+}
+
+// Totals of each slim verifier; nothing for runs without one, and for traces from before there could be several.
+function summariseTiers(cycles, emitted, until) {
+  const tiers = {};
+  const most = Math.max(0, ...cycles.map((row) => row.tier_forwards.length));
+  for (let tier = 1; tier <= most; tier += 1) {
+    const total = (field) => cycles.reduce((sum, row) => sum + (row[field][tier - 1] ?? 0), 0);
+    const settled = emitted.filter((row) => row.tier === tier).map((row) => verdictAt(row, until));
+    const count = (verdict) => settled.filter((one) => one === verdict).length;
+    tiers[tier] = {
+      forwards: total("tier_forwards"),
+      ms: total("tier_us") / 1000,
+      accepted: count("accepted_slim"),
+      regenerated: count("regenerated_slim"),
+    };
+  }
+  return most ? {tiers} : {};
 }
 
 // Whether a token is the first of its repair branch in the text.

@@ -1,0 +1,91 @@
+"""The public endpoint of the layer-mask search, for `gradio_client` and plain HTTP: what `dimr` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from viasd_core.errors import ViasdError
+
+from .api import REPORT_S
+from .dimr_form import DEFAULTS
+from .dimr_runs import SearchRun
+from .dimr_tab import SearchWiring
+from .job import OWN
+from .wiring import stream
+
+
+class SearchApi:
+    """Handlers of the public endpoint."""
+
+    def __init__(self, searching: SearchWiring) -> None:
+        self.searching = searching
+
+    def connect(self) -> None:
+        """Register the endpoint in the current Blocks."""
+        gr.api(self.dimr_search, api_name="dimr_search", concurrency_limit=None)
+
+    def dimr_search(
+        self,
+        preset: str = "",
+        skip_ratio: float | None = None,
+        search: str = "dimr",
+        steps: int = DEFAULTS["steps"],
+        theta: int = DEFAULTS["theta"],
+        patience: int = DEFAULTS["patience"],
+        window: int = 0,
+        seed: int = 0,
+        prompts: int = DEFAULTS["prompts"],
+        tokens: int = DEFAULTS["tokens"],
+        curve: bool = False,
+        drafter: str = OWN,
+    ) -> Iterator[dict[str, Any]]:
+        """Search which layers the slim verifier should skip, in the page's queue, behind runs that decode.
+
+        Yields what is known so far; the last answer holds the mask file (`mask_file`) with its held-out
+        numbers. `generate` takes the mask's string of 0 and 1 as `mask`.
+        """
+        catalog, engine = self.searching.catalog, self.searching.engine
+        name = catalog.first if preset == "" else preset
+        values = {
+            "search": search,
+            "skip_ratio": skip_ratio,
+            "steps": steps,
+            "theta": theta,
+            "patience": patience,
+            "window": window,
+            "seed": seed,
+            "prompts": prompts,
+            "tokens": tokens,
+            "curve": curve,
+        }
+        try:
+            if skip_ratio is None and name in catalog.presets:
+                values["skip_ratio"] = catalog.defaults(name)["skip_ratio"]
+            run = self.searching.new(name, drafter, values)
+            self.searching.submit(run)
+        except ViasdError as error:
+            raise gr.Error(str(error)) from error
+        try:
+            for _ in stream(run, REPORT_S):
+                yield report(run)
+        finally:
+            engine.stop(run, "the caller went away")
+
+
+def report(run: SearchRun) -> dict[str, Any]:
+    """A search's state and best mask so far and, once it has ended, its mask file."""
+    seen = list(run.seen)
+    answer: dict[str, Any] = {
+        "state": run.state,
+        "evaluations": len(seen),
+        "planned": run.facts.get("planned"),
+    }
+    if best := next((row for row in reversed(seen) if row["accepted"]), None):
+        answer |= {"mask": best["mask"], "cost": best["cost"]}
+    if not run.ended:
+        return answer
+    answer |= {"message": run.last_words, "complete": run.complete}
+    return answer | ({"mask_file": run.found | {"history": seen}} if run.found else {})

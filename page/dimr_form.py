@@ -1,0 +1,75 @@
+"""The settings of a layer-mask search on the page: the options of the `dimr` command that a form shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from viasd_core.cli.dimr import UNUSED
+from viasd_core.errors import SettingsError
+
+from .options import Option
+
+KINDS = (("DIMR: random, and Bayesian steps", "dimr"), ("random", "random"), ("greedy removal", "greedy"))
+LATER = ("steps", "patience", "curve")  # what may change when a search is resumed
+
+SEARCH_OPTIONS = (
+    Option("search", "search", "how masks are proposed", "choice", choices=KINDS),
+    Option(
+        "skip_ratio", "skip ratio of the mask", "share of layers to leave out", "slider", low=0.02, high=0.9
+    ),
+    Option("steps", "steps", "masks to score, at most", "number", low=1, high=100_000, whole=True),
+    Option("theta", "theta", "every so many steps a Bayesian one", "number", low=1, high=100_000, whole=True),
+    Option("patience", "patience", "steps without a better mask", "number", low=1, high=100_000, whole=True),
+    Option(
+        "window", "window", "rows behind a settle; 0: the debt cap", "number", high=100_000, whole=True,
+        optional=True,
+    ),
+    Option("seed", "seed", "of every random choice", "number", high=2**31 - 1, whole=True),
+    Option(
+        "prompts", "prompts", "of the pair's own; every third is held out", "number", low=2, high=1000,
+        whole=True,
+    ),
+    Option(
+        "tokens", "tokens a prompt", "that the full verifier continues", "number", low=1, high=4096,
+        whole=True,
+    ),
+    Option("curve", "also judge skip ratios from 5 to 75 %", "takes as long as 16 masks", "switch"),
+)  # fmt: skip
+SEARCH_BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
+DEFAULTS: dict[str, Any] = {
+    "search": "dimr", "skip_ratio": None, "steps": 120, "theta": 5, "patience": 60, "window": 0, "seed": 0,
+    "prompts": 8, "tokens": 60, "curve": False,
+}  # fmt: skip
+FIXED: dict[str, Any] = {  # options of the command that the form leaves at their defaults
+    "rho": None, "slim_kv": None, "phi": "hinge", "alpha": None, "beta": None, "ends": False,
+}  # fmt: skip
+
+
+def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A form's values as the command takes them; those that the chosen search does not use are None.
+
+    Raises SettingsError.
+    """
+    kind = SEARCH_BY_NAME["search"].read(values["search"])
+    asked = {option.name: None for option in SEARCH_OPTIONS} | {"search": kind}
+    for option in SEARCH_OPTIONS[1:]:
+        if option.name not in UNUSED[kind]:
+            asked[option.name] = _inside(option, option.read(values[option.name]))
+    return asked | FIXED | {"window": asked["window"] or None}
+
+
+def _inside(option: Option, value: Any) -> Any:
+    """Raises SettingsError for a number out of range, or one that should be whole."""
+    if option.kind not in ("slider", "number") or value is None:
+        return value
+    if not option.low <= value <= option.high or (option.whole and not isinstance(value, int)):
+        whole = "a whole number" if option.whole else "a number"
+        raise SettingsError(
+            f"{option.name} is {value:g}; give {whole} from {option.low:g} to {option.high:g}"
+        )
+    return value
+
+
+def unused_by(kind: str, name: str) -> bool:
+    return name in UNUSED.get(kind, ())
