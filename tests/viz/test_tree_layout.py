@@ -83,20 +83,45 @@ def test_no_two_nodes_share_a_place_and_x_is_the_depth(layout: Layout, seed: int
     }
 
 
+def any_tree(seed: int) -> list[TreeRow]:
+    """A tree that forks anywhere; every child but a node's first starts a branch."""
+    numbers = random.Random(seed)
+    rows: list[TreeRow] = []
+    forked: set[int] = set()
+    branch = 0
+    for node in range(numbers.randint(10, 60)):
+        parent = numbers.randrange(-1, node) if numbers.random() < 0.5 else node - 1
+        if parent in forked:
+            branch += 1
+        inherited = rows[parent].branch if parent >= 0 else 0
+        depth = rows[parent].depth + 1 if parent >= 0 else 1
+        rows.append(row(node, parent, depth, branch if parent in forked else inherited))
+        forked.add(parent)
+    return rows
+
+
+@pytest.mark.parametrize("make", [tree, any_tree])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_edge_crosses_another_branch(layout: Layout, seed: int) -> None:
-    rows = tree(seed)
+def test_no_edge_crosses_another_branch(
+    layout: Layout, make: Callable[[int], list[TreeRow]], seed: int
+) -> None:
+    rows = make(seed)
     at = places(layout(rows))
-    level = {(at[row.node][0], at[row.node][1]) for row in rows if row.parent >= 0 and flat(row, at)}
-    for fork in (row for row in rows if row.parent >= 0 and not flat(row, at)):
+    assert len(set(at.values())) == len(rows)
+    entered = {at[row.node]: row.parent for row in rows}
+    downs = [row for row in rows if above(row, at) != at[row.node][1]]
+    passed: dict[tuple[int, int], int] = {}
+    for fork in downs:
         depth, line = at[fork.node]
-        above = at[fork.parent][1]
-        assert above < line
-        assert not level & {(depth, between) for between in range(above + 1, line + 1)}
+        assert above(fork, at) < line
+        for between in range(above(fork, at) + 1, line):
+            # Only a sibling may be entered where the edge comes down, and only siblings share their way down.
+            assert entered.get((depth, between), fork.parent) == fork.parent
+            assert passed.setdefault((depth, between), fork.parent) == fork.parent
 
 
-def flat(row: TreeRow, at: dict[int, tuple[int, int]]) -> bool:
-    return at[row.parent][1] == at[row.node][1]
+def above(row: TreeRow, at: dict[int, tuple[int, int]]) -> int:
+    return at[row.parent][1] if row.parent >= 0 else 0
 
 
 def test_the_order_of_the_rows_does_not_matter(layout: Layout) -> None:

@@ -1,5 +1,6 @@
 // Where the nodes of a draft tree stand: x = depth, the draft on line 0, every repair branch on the next free
-// line. Branches that start deeper come first, so that no edge crosses another branch.
+// line. Branches that start deeper come first, and one that forks again takes a line below all others, so that
+// no edge crosses another branch.
 
 export const MOST_NODES = 600; // drawn; a budget is below a hundred, a file may say anything
 
@@ -9,12 +10,12 @@ export const MOST_NODES = 600; // drawn; a budget is below a hundred, a file may
 export function layoutTree(rows) {
   const places = reachable(rows);
   const runs = runsOf(places);
-  const taken = []; // line -> [[first, last depth] of its runs]
+  const lines = []; // {runs on it, edges that come down across it}
   const waiting = runs.filter((run) => run.above === null).sort(deepestFirst).reverse();
   while (waiting.length) {
     const run = waiting.pop();
-    run.line = run.isDraft ? 0 : freeLine(taken, (run.above?.line ?? 0) + 1, run.from, run.to);
-    (taken[run.line] ??= []).push([run.from, run.to]);
+    run.line = run.isDraft ? 0 : freeLine(lines, run);
+    occupy(lines, run);
     for (const index of run.members) places[index].line = run.line;
     waiting.push(...run.below.sort(deepestFirst).reverse());
   }
@@ -63,7 +64,7 @@ function runsOf(places) {
       return;
     }
     const above = place.parent < 0 ? null : runOf[place.parent];
-    const run = {members: [index], from: place.depth, to: place.depth, branch: place.row.branch, isDraft: goesOn, above, below: [], line: 0, number: runs.length};
+    const run = {members: [index], parent: place.parent, from: place.depth, to: place.depth, branch: place.row.branch, isDraft: goesOn, above, below: [], line: 0, number: runs.length};
     if (above) above.below.push(run);
     runOf[index] = run;
     runs.push(run);
@@ -75,8 +76,21 @@ function deepestFirst(one, two) {
   return Number(two.isDraft) - Number(one.isDraft) || two.from - one.from || one.branch - two.branch || one.number - two.number;
 }
 
-// A run also needs the column before it: its edge comes down there.
-function freeLine(taken, line, from, to) {
-  while ((taken[line] || []).some(([first, last]) => first - 1 <= to && from - 1 <= last)) line += 1;
+function freeLine(lines, run) {
+  const under = (run.above?.line ?? 0) + 1;
+  let line = run.below.length ? Math.max(under, lines.length) : under;
+  while (lines[line] && !fits(lines[line], run)) line += 1;
   return line;
+}
+
+// A run also needs the column before it, where its edge comes down, and no other edge may come down through it.
+function fits({runs, edges}, {from, to, parent}) {
+  return runs.every((other) => other.from - 1 > to || from - 1 > other.to)
+    && edges.every((edge) => edge.parent === parent || edge.from < from || edge.from > to);
+}
+
+function occupy(lines, run) {
+  for (let line = lines.length; line <= run.line; line += 1) lines.push({runs: [], edges: []});
+  lines[run.line].runs.push(run);
+  for (let line = (run.above?.line ?? 0) + 1; line < run.line; line += 1) lines[line].edges.push(run);
 }
