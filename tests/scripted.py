@@ -28,6 +28,7 @@ from viasd_core.probs import Noise, Sampling, logits_to_probs
 from viasd_core.recording import finish
 from viasd_core.settings import Settings
 from viasd_core.slots import SlotCache
+from viasd_core.sublayers import Layer, number_of
 from viasd_core.tiers import TierStack
 from viasd_core.trace import DEFINITIONS, SCHEMA, CycleEvent, Trace
 
@@ -128,29 +129,29 @@ class TableRunner:
     def __post_init__(self) -> None:
         self.vocab_size = self.full.vocab
 
-    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
-        return SlotCache(layers, 1, 1, capacity, torch.float64, self.device)
+    def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache:
+        return SlotCache(map(number_of, layers), 1, 1, capacity, torch.float64, self.device)
 
-    def read_bytes(self, layers: Sequence[int]) -> int:
+    def read_bytes(self, layers: Sequence[Layer]) -> int:
         return 10 * len(layers) + 5
 
     def forward(
-        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
     ) -> Tensor | None:
-        rows, layers = tokens.shape[0], tuple(layers)
-        self.log.append(Forward(layers, plan.first, rows, logit_rows))
-        keys, tags = self._write(tokens, plan, slots, layers)
+        rows, kept = tokens.shape[0], tuple(map(number_of, layers))
+        self.log.append(Forward(kept, plan.first, rows, logit_rows))
+        keys, tags = self._write(tokens, plan, slots, kept)
         if logit_rows == 0:
             return None
         wanted = slice(rows - logit_rows, rows)
         seen = np.ones((1, plan.end), bool) if plan.visible is None else plan.visible.numpy()[wanted]
         positions, key_positions = plan.positions.numpy()[wanted], plan.key_positions.numpy()
         assert (seen.sum(1) == positions + 1).all(), "a row does not see exactly its own prefix"
-        self._check_rows(keys, tags, np.asarray(seen.any(0)), layers)
-        table = self._table(layers)
+        self._check_rows(keys, tags, np.asarray(seen.any(0)), kept)
+        table = self._table(kept)
         logits = table.logits[_contexts(table, keys[0], seen, positions, key_positions)]
-        if self.drift and len(layers) < self.n_layers:
-            own = (seen & (tags[0] == _tag(layers))).sum(1)
+        if self.drift and len(kept) < self.n_layers:
+            own = (seen & (tags[0] == _tag(kept))).sum(1)
             logits = logits + self.drift * torch.tensor(own)[:, None] * torch.cos(torch.arange(table.vocab))
         return logits.clone()
 

@@ -85,9 +85,10 @@ class SharedCarrier:
 
     def read(self) -> Knobs:
         while True:
-            sequence, *values, mask = self._FORMAT.unpack(self._memory[:])
+            sequence, version, *values = self._FORMAT.unpack(self._memory[:])
             if sequence % 2 == 0 and struct.unpack_from("<Q", self._memory)[0] == sequence:
-                knobs = Knobs(*values, mask.rstrip(b"\0").decode())
+                named: dict[str, Any] = dict(zip(KNOB_NAMES, values, strict=True))
+                knobs = Knobs(version, **named | {"mask": named["mask"].rstrip(b"\0").decode()})
                 follows = knobs.margin_scale is not None and math.isnan(knobs.margin_scale)
                 return replace(knobs, margin_scale=None) if follows else knobs
 

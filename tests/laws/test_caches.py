@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from viasd_core.decode import Loop
 from viasd_core.live import LiveSettings
 from viasd_core.parts import parts_of
 from viasd_core.settings import Settings
+from viasd_core.sublayers import Layer, number_of
 from viasd_core.tiers import TierStack
 from viasd_core.trace_check import check
 from viasd_core.verifier import Verifier
@@ -22,10 +24,10 @@ Q = random_table(6, 2, 900)
 SLIM = near(Q, 0.6, 901)
 
 
-def same_rows(found: TierStack, wanted: TierStack, layers: tuple[int, ...], first: int, end: int) -> None:
+def same_rows(found: TierStack, wanted: TierStack, layers: Sequence[Layer], first: int, end: int) -> None:
     """Keys and values of rows first..end-1 of some layers agree."""
     rows = slice(first + 1, end + 1)
-    for layer in layers:
+    for layer in map(number_of, layers):
         for name in ("keys", "values"):
             ours, theirs = getattr(found.slots, name)[layer], getattr(wanted.slots, name)[layer]
             torch.testing.assert_close(ours[:, :, rows], theirs[:, :, rows], atol=1e-9, rtol=0.0)

@@ -17,6 +17,7 @@ from viasd_core.masks import Pass
 from viasd_core.parts import Parts
 from viasd_core.probs import Noise, Sampling
 from viasd_core.slots import SlotCache
+from viasd_core.sublayers import Layer, number_of
 from viasd_core.text import TokenBytes
 from viasd_core.verifier import Verifier
 
@@ -100,11 +101,11 @@ class ScriptedRunner:
         self.device, self.dtype, self.bucketed = torch.device("cpu"), torch.float64, False
         self.forwards: list[tuple[int, int]] = []  # (layers, rows) of every forward
 
-    def new_slots(self, capacity: int, layers: Sequence[int], taps: Sequence[int] = ()) -> SlotCache:
-        return SlotCache(layers, 1, 1, capacity, self.dtype, self.device)
+    def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache:
+        return SlotCache(map(number_of, layers), 1, 1, capacity, self.dtype, self.device)
 
     def forward(
-        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
     ) -> Tensor | None:
         slots.begin(plan)
         self.forwards.append((len(layers), tokens.shape[0]))
@@ -115,7 +116,7 @@ class ScriptedRunner:
         said = [script[place] if place < len(script) else toys.EOS_ID + 1 for place in following]
         return one_hot(torch.tensor(said), self.vocab_size).double() * self.sharp
 
-    def read_bytes(self, layers: Sequence[int]) -> int:
+    def read_bytes(self, layers: Sequence[Layer]) -> int:
         return len(layers)
 
 

@@ -21,7 +21,7 @@ NOISE = 0.06
 def definition(variant: str, settings: Settings, length: int, seed: int, noise: float = NOISE) -> Definition:
     layers = tuple(index for index, bit in enumerate(settings.mask) if bit == "1")
     guess = guess_with(draft_model(variant, torch.float64, "sdpa", noise))
-    return Definition(toy(variant), guess, settings, prompt(length, seed), layers, toys.EOS_ID)
+    return Definition(toy(variant), guess, settings, prompt(length, seed), layers, eos=toys.EOS_ID)
 
 
 def cycles_of(trace: Trace) -> list[tuple[str, int, int, int]]:

@@ -17,6 +17,7 @@ from ..errors import PairError, SourceError
 from ..layers import BlockRunner
 from ..masks import Pass
 from ..slots import SlotCache
+from ..sublayers import Layer
 from ..tiers import TierStack
 from ..verifier import Verifier
 from .autoregressive import AutoregressiveDrafter
@@ -102,7 +103,7 @@ class ReducedRunner(BlockRunner):
         self.vocab_size, self.n_ctx = vocab_size, n_ctx
 
     def forward(
-        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[int], logit_rows: int
+        self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
     ) -> Tensor | None:
         logits = super().forward(tokens, plan, slots, layers, logit_rows)
         return None if logits is None else spread(logits, self.draft_ids, self.vocab_size)
