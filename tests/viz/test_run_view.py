@@ -166,7 +166,7 @@ def test_charts_draw_with_the_served_library_and_a_click_moves_the_cursor(
     show(page, sample_traces.via_sd_trace())
     page.locator(".charts").scroll_into_view_if_needed()
     page.wait_for_selector(".charts .trace.bars .point")
-    boxes = [node.bounding_box() for node in page.locator(".chart").all()]
+    boxes = [node.bounding_box() for node in page.locator(".charts .chart").all()]
     assert all(box and box["height"] > 200 for box in boxes)
     place = page.locator(".charts .trace.bars").first.locator(".point").nth(1).bounding_box()
     assert place is not None
