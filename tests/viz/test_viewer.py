@@ -75,7 +75,7 @@ def test_the_viewer_loads_without_torch_and_gradio() -> None:
 
 
 def test_every_column_has_a_kind_the_browser_reads() -> None:
-    kinds = {"int", "float", "flag", "text", "json", "hex", "alt", "int?", "float?", "enum"}
+    kinds = {"int", "ints", "float", "flag", "text", "json", "hex", "alt", "int?", "float?", "enum"}
     for table in schema()["tables"]:
         for column in table["columns"]:
             assert column["kind"] in kinds
