@@ -43,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 FIXED: dict[str, Any] = {  # options of the command that the form leaves at their defaults
     "rho": None, "slim_kv": None, "phi": "hinge", "alpha": None, "beta": None, "ends": False,
+    "granularity": "layer", "inside": None,
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class TableRunner:
         self.vocab_size = self.full.vocab
 
     def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache:
-        return SlotCache(map(number_of, layers), 1, 1, capacity, torch.float64, self.device)
+        return SlotCache([*map(number_of, layers)], 1, 1, capacity, torch.float64, self.device)
 
     def read_bytes(self, layers: Sequence[Layer]) -> int:
         return 10 * len(layers) + 5

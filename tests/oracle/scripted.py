@@ -102,7 +102,7 @@ class ScriptedRunner:
         self.forwards: list[tuple[int, int]] = []  # (layers, rows) of every forward
 
     def new_slots(self, capacity: int, layers: Sequence[Layer], taps: Sequence[int] = ()) -> SlotCache:
-        return SlotCache(map(number_of, layers), 1, 1, capacity, self.dtype, self.device)
+        return SlotCache([*map(number_of, layers)], 1, 1, capacity, self.dtype, self.device)
 
     def forward(
         self, tokens: Tensor, plan: Pass, slots: SlotCache, layers: Sequence[Layer], logit_rows: int
