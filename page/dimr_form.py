@@ -41,10 +41,6 @@ DEFAULTS: dict[str, Any] = {
     "search": "dimr", "skip_ratio": None, "steps": 120, "theta": 5, "patience": 60, "window": 0, "seed": 0,
     "prompts": 8, "tokens": 60, "curve": False,
 }  # fmt: skip
-FIXED: dict[str, Any] = {  # options of the command that the form leaves at their defaults
-    "rho": None, "slim_kv": None, "phi": "hinge", "alpha": None, "beta": None, "ends": False,
-    "granularity": "layer", "inside": None,
-}  # fmt: skip
 
 
 def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +53,7 @@ def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
     for option in SEARCH_OPTIONS[1:]:
         if option.name not in UNUSED[kind]:
             asked[option.name] = _inside(option, option.read(values[option.name]))
-    return asked | FIXED | {"window": asked["window"] or None}
+    return asked | {"window": asked["window"] or None}
 
 
 def _inside(option: Option, value: Any) -> Any:

@@ -31,6 +31,7 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
 
     def search_job(job: SearchJob, index: int) -> Iterator[Step]:
         from viasd_core.cli.dimr import read_request
+        from viasd_core.cli.main import build_parser
         from viasd_core.dimr.command import Workplace, read_texts, searching
         from viasd_core.presets import load_preset
 
@@ -41,7 +42,8 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
             return kind, value, time.perf_counter() - began
 
         try:
-            request = read_request(Namespace(**job.asked))
+            unasked = vars(build_parser().parse_args(["dimr", f"--preset={job.pair.preset}"]))
+            request = read_request(Namespace(**unasked | job.asked))
             texts = read_texts(load_preset(job.pair.preset), [], [], request.prompts)
             pair = pairs.now(job.pair)
             preparing = Workplace.preparing(pair, request, texts, Path(job.folder) / MASK_FILE)

@@ -30,7 +30,7 @@ from viasd_core.trace_check import check
 
 QUICK = {"skip_ratio": 0.4, "steps": 8, "theta": 3, "prompts": 3, "tokens": 6}
 ENDLESS = {**QUICK, "steps": 100_000, "patience": 100_000, "skip_ratio": 0.5}
-LAYERS = 8
+LAYERS = 16
 ME, THEM = SimpleNamespace(session_hash="me"), SimpleNamespace(session_hash="them")
 Make = Callable[..., "Desk"]
 
@@ -95,7 +95,7 @@ def test_a_search_streams_what_it_scores_and_ends_with_a_judged_mask_that_serves
     assert (run.state, run.complete) == ("done", True), run.last_words
     (about,) = messages(run, "search")
     scored = messages(run, "mask")
-    assert about["facts"]["planned"] == len(scored) == 6 + 1 + 8
+    assert about["facts"]["planned"] == len(scored) == LAYERS - 2 + 1 + 8
     (kept,) = messages(run, "found")[-1:]
     assert kept["found"]["held_out"]["curve"]["sentence"]
     assert kept["found"]["cost"] == min(row["cost"] for row in scored if row["step"] is not None)
@@ -239,7 +239,7 @@ def test_a_mask_is_used_by_the_running_generation_from_its_next_cycle_and_by_the
     desk.engine.stop(other)
     until_ended(live)
     until_ended(other)
-    assert {row.mask_id for row in other.trace.cycles} == {"even:3"}, "another tab's run is left alone"
+    assert {row.mask_id for row in other.trace.cycles} == {"even:6"}, "another tab's run is left alone"
     (change,) = (row for row in live.trace.events if row.type == "param_change")
     assert (change.key, change.old, change.new) == ("mask", "even", mask)
     assert live.trace.dimr == search.rows() and not other.trace.dimr
@@ -255,7 +255,7 @@ def test_a_mask_is_used_by_the_running_generation_from_its_next_cycle_and_by_the
         ("1" * 600, "tiny", "no layer mask"),
         (["1"], "tiny", "no layer mask"),
         ("../../etc/passwd", "tiny", "no layer mask"),
-        ("10111011", "qwen3", "choose that model pair"),
+        ("1011101110111011", "qwen3", "choose that model pair"),
     ],
 )
 def test_a_mask_that_fits_nothing_is_refused(desk: Desk, mask: Any, preset: str, sentence: str) -> None:
@@ -270,10 +270,10 @@ def test_a_mask_of_another_depth_is_not_given_to_the_running_generation(desk: De
     desk.sessions.add("me", live, live=True)
     until_cycles(live, 1)
     _, notice = desk.use("101", None)
-    assert "has 3 layers, the running model 8" in notice["text"]
+    assert "has 3 layers, the running model 16" in notice["text"]
     desk.engine.stop(live)
     until_ended(live)
-    assert {row.mask_id for row in live.trace.cycles} == {"even:3"}
+    assert {row.mask_id for row in live.trace.cycles} == {"even:6"}
 
 
 def test_the_pages_skip_ratio_picks_the_nearest_mask_in_the_users_folder(desk: Desk) -> None:
@@ -290,7 +290,7 @@ def test_the_pages_skip_ratio_picks_the_nearest_mask_in_the_users_folder(desk: D
     desk.engine.stop(live)
     until_ended(live)
     assert live.trace.cycles[0].mask_id == "mine-0.25"
-    assert live.trace.run["mask"].count("0") == 2
+    assert live.trace.run["mask"].count("0") == 4
 
 
 def test_only_one_search_runs_in_a_tab(desk: Desk) -> None:
@@ -347,7 +347,10 @@ def test_a_client_can_search_and_decode_with_the_mask(served: Callable[..., tupl
         answer = client.predict(**QUICK, seed=1, api_name="/dimr_search")
         assert answer["state"] == "done" and answer["evaluations"] == answer["planned"]
         mask = answer["mask_file"]["mask"]
-        assert answer["mask_file"]["held_out"]["cost"] > 0 and len(answer["mask_file"]["history"]) == 15
+        assert (
+            answer["mask_file"]["held_out"]["cost"] > 0
+            and len(answer["mask_file"]["history"]) == LAYERS - 2 + 1 + 8
+        )
         made = client.predict("the and", mask=mask, max_new_tokens=8, api_name="/generate")
         assert made["settings"]["mask"] == mask and made["new_tokens"] == 8
     finally:
