@@ -46,7 +46,7 @@ class Option:
     step: float = 0.01
     choices: tuple[tuple[str, str], ...] = ()  # (words, value)
     whole: bool = False
-    none_at: float | None = None  # the slider's value that stands for None
+    none_at: float | None = None  # the value that stands for None: Gradio shows an empty number as 0
     apart: bool = False  # shown with the methods that use it only, not greyed out with the others
     optional: bool = False  # a number that may be left empty
     bits: bool = False  # a choice that may also be a string of 0 and 1
@@ -74,6 +74,8 @@ class Option:
         """A value of `Settings` as the control holds it; inverse of `read`."""
         if value is None and self.none_at is not None:
             return self.none_at
+        if value is not None and value == self.none_at:
+            return self.high  # no cap: the mark for None hides it, and no run reaches the largest one
         if self.name == "tiers":
             return "".join(value)
         return "" if self.kind == "choice" and value is None else value
@@ -180,8 +182,8 @@ OPTIONS = (
         choices=_words("gate", "q"),
     ),
     Option(
-        "debt_cap", "debt cap", "rows the full verifier may be behind; empty: 4 gamma, 0: no cap", "number",
-        high=100_000, whole=True, optional=True,
+        "debt_cap", "debt cap", "rows the full verifier may be behind; 0: 4 gamma (strict: 16)", "number",
+        high=100_000, whole=True, optional=True, none_at=0,
     ),
     Option(
         "mask", "layer mask", "searched masks only, or evenly spaced (useless on small models)", "choice",

@@ -150,3 +150,12 @@ def test_caps_come_from_the_environment_and_nonsense_is_refused() -> None:
     ):
         with pytest.raises(SettingsError, match=variable):
             Limits.from_environment({variable: value})
+
+
+def test_an_empty_debt_cap_which_comes_as_zero_is_the_methods_own(catalog: Catalog) -> None:
+    """Gradio shows an empty number as 0 and sends it so: it must not lift the cap."""
+    assert form(catalog)["debt_cap"] == 0
+    for given in (0, None):
+        assert catalog.settings("tiny", "via-sd", form(catalog, debt_cap=given)).debt_cap is None
+    no_cap = BY_NAME["debt_cap"].shown(0)
+    assert catalog.settings("tiny", "via-sd", form(catalog, debt_cap=no_cap)).debt_limit(5) == 100_000

@@ -7,7 +7,7 @@ import { DimrView } from "./dimr_view.js";
 export class DimrSection {
   constructor(app, url) {
     this.app = app;
-    this.problem = h("p.error", {});
+    this.problem = h("p.dimr-problem", {role: "alert"});
     this.view = new DimrView(app.root, url);
     this.node = h("section.dimr-section", {"aria-label": "Layer mask search", hidden: true}, h("h3", {}, "How the layer mask was found"), this.problem, this.view.node);
     this.rows = 0; // of the store that is shown, already drawn
