@@ -128,8 +128,7 @@ class Run:
         with self._changed:
             self._pending = self._pending | {name: value}
             self._pending_version = version
-            text = value if isinstance(value, str) else f"{value:g}"
-            shown = "auto" if value is None else text
+            shown = "auto" if value is None else value if isinstance(value, str) else f"{value:g}"
             self.say(self.state, f"{name} {shown} acts from the next cycle", pending=dict(self._pending))
 
     def close(self, state: str, text: str) -> None:

@@ -117,10 +117,6 @@ class Verifier:
         ids = self._ids(committed[self.n_q :], draft)
         return self.stack.run(FULL, ids, logit_rows=ids.shape[0])
 
-    def slim(self, committed: Sequence[int], draft: Tensor) -> Tensor:
-        """The first slim verifier over the rows it lacks and `draft` [g]: logits [g + 1, V]."""
-        return self.slims[0].run(committed, draft)
-
     def full_tree(self, committed: Sequence[int], tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """q over its debt, the anchor and tree nodes `tokens` [N] behind it: logits [T - n_q + N, V].
 

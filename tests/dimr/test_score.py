@@ -45,7 +45,7 @@ def served(runner: BlockRunner, text: Text, mask: str, window: int, block: int) 
             verifier.settle(tokens[:length])
         room = window - (length - 1 - verifier.n_q)
         drafts = tokens[length : length + min(block, room, end + 1 - length)]
-        logits = verifier.slim(tokens[:length], torch.tensor(drafts))
+        logits = verifier.slims[0].run(tokens[:length], torch.tensor(drafts))
         rows.append(logits[: len(drafts)])
         length += len(drafts)
         verifier.rewind(length - 1)
@@ -78,7 +78,7 @@ def test_own_cache_scores_the_pure_sub_model(family: str, mask: str) -> None:
     for number, text in enumerate(texts):
         tokens, first = list(text.text.ids), text.text.prompt_tokens
         verifier = Verifier(text.runner, len(tokens), slim=kept(mask), slim_kv="own")
-        expected = verifier.slim(tokens[:first], torch.tensor(tokens[first:]))[:-1]
+        expected = verifier.slims[0].run(tokens[:first], torch.tensor(tokens[first:]))[:-1]
         torch.testing.assert_close(scorer.slim_logits(number, mask), expected, rtol=0, atol=1e-9)
 
 

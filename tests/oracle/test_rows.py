@@ -141,7 +141,9 @@ class Tiers:
         block = torch.tensor(prompt(dice.randrange(1, 6), dice.randrange(100)))
         action = dice.choice(["slim", "slim", "full", "settle", "retract", "mask"])
         if action == "slim":
-            self.check_slim(verifier.slim(self.text, block), self.text + block.tolist(), len(block) + 1)
+            self.check_slim(
+                verifier.slims[0].run(self.text, block), self.text + block.tolist(), len(block) + 1
+            )
             self.commit(block)
         elif action == "full":
             base = verifier.n_q
