@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -61,15 +62,21 @@ def read_tokenizer(name: str, **place: Any) -> PreTrainedTokenizerBase:
 
 @contextmanager
 def only_errors_logged() -> Iterator[None]:
-    """Keep transformers' reports off the terminal: what they warn of is refused in one sentence."""
+    """Keep transformers' reports off the terminal: what they warn of is refused in one sentence. Its progress
+    bars are drawn on a terminal only.
+    """
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def first_line(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from .errors import PairError
 from .fetch import read_config
 from .layers import BlockRunner
 from .presets import DrafterSpec, Preset, load_preset, parse_drafter
-from .settings import MODEL_TIER, Settings
+from .settings import DRAFTER_SHAPES, MODEL_TIER, Settings, wrong_shape
 from .sources import LoadedModel, load_model, parse_source, resolve
 
 SHOWN = 3  # differing ids named in a message
@@ -97,26 +97,18 @@ def with_drafter(pair: ModelPair, spec: DrafterSpec) -> ModelPair:
     return replace(other, draft_model=draft)
 
 
-NEEDED = {"block": "dflash", "cure": "dflash", "eagle2": "eagle3"}  # format of the drafter
-
-
 def takes_drafter(method: str, pair: ModelPair) -> bool:
     """Whether the pair's drafter proposes in the shape the method verifies: whole blocks, or trees."""
-    return method not in NEEDED or (
-        pair.trained is not None and pair.trained.drafter.kind.startswith(NEEDED[method])
+    return method not in DRAFTER_SHAPES or (
+        pair.trained is not None and pair.trained.drafter.kind.startswith(DRAFTER_SHAPES[method])
     )
 
 
 def refuse_drafter(method: str, pair: ModelPair) -> None:
     """Raises PairError for a drafter the method cannot use."""
     if not takes_drafter(method, pair):
-        shape = "a whole block at once (DFlash format)" if method != "eagle2" else "trees (EAGLE-3 format)"
-        train = ", or train one with distill --kind block" if method != "eagle2" else ""
-        drafter = pair.trained.drafter.kind if pair.trained else pair.drafter.kind
-        raise PairError(
-            f"method {method!r} needs a drafter that proposes {shape}; this pair's is of kind {drafter}: "
-            f"name one with --drafter{train}"
-        )
+        kind = pair.trained.drafter.kind if pair.trained else pair.drafter.kind
+        raise PairError(wrong_shape(method, kind))
 
 
 def with_tiers(pair: ModelPair, settings: Settings) -> ModelPair:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from .errors import SettingsError
+from .errors import PairError, SettingsError
 
 METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure", "eagle2")
 GATES = ("direct", "literal", "swapped")
@@ -51,6 +51,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 TREE_METHODS = ("cure", "eagle2")
+DRAFTER_SHAPES = {"block": "dflash", "cure": "dflash", "eagle2": "eagle3"}  # format of the drafter
 BLOCK_METHODS = ("block", "cure")  # draft a whole block at once, as long as their drafter makes them
 
 
@@ -159,9 +160,14 @@ class Settings:
             _require(tiers in ((), VIA_SD_TIERS), f"tiers is {tiers!r}; method cure takes via-sd, or none")
             return
         _require(
-            isinstance(tiers, tuple) and len(tiers) <= MAX_TIERS,
-            f"tiers is {tiers!r}; give a tuple of at most {MAX_TIERS} skip ratios, masks and models",
+            isinstance(tiers, tuple), f"tiers is {tiers!r}; give skip ratios, masks and models as a tuple"
         )
+        _require(len(tiers) <= MAX_TIERS, f"tiers names {len(tiers)} slim verifiers; at most {MAX_TIERS} go")
+        _require(
+            "via-sd" not in tiers,
+            "tiers via-sd goes with method cure; name skip ratios, masks or model:SOURCE",
+        )
+        _require(MODEL_TIER not in tiers, "tier model: names no source; write model: and a hub id or folder")
         for tier in tiers:
             if isinstance(tier, str):
                 named = tier.startswith(MODEL_TIER) and len(tier) > len(MODEL_TIER)
@@ -357,13 +363,26 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
 
 def check_drafter(method: str, kind: str) -> None:
     """A method that drafts needs a drafter: without one it would be plain decoding under another name.
+    Methods that verify blocks or trees need a trained one.
 
-    Raises SettingsError.
+    Raises SettingsError, PairError.
     """
     if method != "ar" and kind == "none":
         raise SettingsError(
             f"method {method!r} needs a drafter; choose --drafter lookup, layer-skip or a model"
         )
+    if method in DRAFTER_SHAPES and kind != "model":
+        raise PairError(wrong_shape(method, kind))
+
+
+def wrong_shape(method: str, kind: str) -> str:
+    """Why a drafter of this kind cannot serve the method, in a sentence."""
+    shape = "a whole block at once (DFlash format)" if method != "eagle2" else "trees (EAGLE-3 format)"
+    train = f", or train one with distill --kind {'block' if method != 'eagle2' else 'eagle'}"
+    return (
+        f"method {method!r} needs a drafter that proposes {shape}; this pair's is of kind {kind}: "
+        f"name one with --drafter{train}"
+    )
 
 
 def gate_thresholds(alpha1: float, alpha2: float, convention: str) -> tuple[float, float]:

@@ -139,7 +139,7 @@ def _add_off_switches(group: Any, switches: Mapping[str, str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Everything that can be refused is refused before a model is loaded."""
-    from ..presets import load_preset
+    from ..presets import load_preset, parse_drafter
 
     preset = load_preset(args.preset)
     settings = read_settings(args, preset)
@@ -153,10 +153,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.drafter is not None and settings.method == "ar":
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
+    drafter = preset.drafter if args.drafter is None else parse_drafter(args.drafter)
+    check_drafter(settings.method, drafter.kind)
     pair = load_pair(
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
     )
-    check_drafter(settings.method, pair.drafter.kind)
     refuse_drafter(settings.method, pair)
     pair = with_tiers(pair, settings)
     prompt_ids = encode_prompt(pair, prompt, raw=args.raw)
