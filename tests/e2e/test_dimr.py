@@ -17,6 +17,8 @@ from page_toys import endless_pair, serving, unhurried, until
 from sample_traces import via_sd_trace
 from viasd_core.trace_check import check
 
+pytestmark = pytest.mark.slow  # minutes in a browser; tests/page and tests/viz hold the parts
+
 Served = tuple[Page, str]
 OpenTab = Callable[..., Tab]
 LAYERS = 16
