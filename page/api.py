@@ -9,7 +9,7 @@ import gradio as gr
 
 from viasd_core.cli.generate import as_json
 from viasd_core.errors import TraceError, ViasdError
-from viasd_core.settings import METHOD_OPTIONS, METHODS, refuse_unused
+from viasd_core.method_options import METHOD_OPTIONS, METHODS, refuse_unused
 
 from .catalog import Catalog
 from .engine import Engine

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from viasd_core.errors import PromptError, SettingsError
+from viasd_core.method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
 from viasd_core.presets import Preset, drafter_choices, load_preset, parse_drafter, preset_names
-from viasd_core.settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, Settings
+from viasd_core.settings import Settings
 
 from .job import OWN, Job, PairKey
 from .limits import Limits

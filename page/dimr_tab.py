@@ -12,12 +12,12 @@ from viasd_core.errors import MaskError, SettingsError, ViasdError
 from viz.viewer import dimr_template
 from viz.wire import Message
 
-from .assets import dimr_script, plotly_url
+from .assets import dimr_script
 from .catalog import Catalog
 from .dimr_form import DEFAULTS, LATER, SEARCH_BY_NAME, SEARCH_OPTIONS, read_search, unused_by
 from .dimr_runs import Searches, SearchRun
 from .engine import Engine
-from .forms import control, notice_line
+from .forms import control, notice_line, viewer_panel
 from .job import Job, PairKey
 from .options import MASK_CHOICES, is_bits, one_of
 from .runs import Run
@@ -62,16 +62,7 @@ def build(catalog: Catalog, fetch_since: Callable[..., Any]) -> SearchParts:
         row("window", "prompts", "tokens")
     controls["curve"] = control(SEARCH_BY_NAME["curve"], values["curve"], elem_id="viasd-dimr-curve")
     notice = notice_line("viasd-dimr-notice")
-    panel = gr.HTML(
-        value=None,
-        html_template=dimr_template(),
-        js_on_load=dimr_script(),
-        apply_default_css=False,
-        padding=False,
-        elem_id="viasd-dimr",
-        plotly_url=plotly_url(),
-        server_functions=[fetch_since],
-    )
+    panel = viewer_panel(dimr_template(), dimr_script(), "viasd-dimr", fetch_since)
     return SearchParts(controls, notice, panel)
 
 

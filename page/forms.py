@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from .assets import STATIC, notice_script
+from .assets import STATIC, notice_script, plotly_url
 from .options import Option
 
 
@@ -39,4 +39,18 @@ def notice_line(elem_id: str) -> gr.HTML:
         padding=False,
         elem_id=elem_id,
         elem_classes="viasd-notice-box",
+    )
+
+
+def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any) -> gr.HTML:
+    """A viewer of ours: `script` builds it into `template` and fetches what it missed by `fetch_since`."""
+    return gr.HTML(
+        value=None,
+        html_template=template,
+        js_on_load=script,
+        apply_default_css=False,
+        padding=False,
+        elem_id=elem_id,
+        plotly_url=plotly_url(),
+        server_functions=[fetch_since],
     )

@@ -8,14 +8,14 @@ from typing import Any
 
 import gradio as gr
 
-from viasd_core.settings import METHODS
+from viasd_core.method_options import METHODS
 from viz.viewer import template
 
 from . import dimr_tab
-from .assets import plotly_url, viewer_script
+from .assets import viewer_script
 from .catalog import Catalog
 from .examples import Example
-from .forms import control, notice_line
+from .forms import control, notice_line, viewer_panel
 from .job import OWN
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
 
@@ -100,16 +100,7 @@ def build(
                 step = gr.Button("Step", interactive=False, elem_id="viasd-step")
                 stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="viasd-stop")
             notice = notice_line("viasd-notice")
-            viewer = gr.HTML(
-                value=None,
-                html_template=template(),
-                js_on_load=viewer_script(),
-                apply_default_css=False,
-                padding=False,
-                elem_id="viasd-viewer",
-                plotly_url=plotly_url(),
-                server_functions=[fetch_since],
-            )
+            viewer = viewer_panel(template(), viewer_script(), "viasd-viewer", fetch_since)
         with gr.Tab("Layer mask", id="dimr", elem_id="viasd-dimr-tab"):
             search = dimr_tab.build(catalog, fetch_search)
     return Parts(

@@ -9,17 +9,9 @@ from typing import Any, TypeGuard
 
 from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES, MASK_BYTES
-from viasd_core.settings import (
-    BONUSES,
-    COMMON_OPTIONS,
-    GATES,
-    MAX_TREE,
-    METHOD_OPTIONS,
-    RULES,
-    SUFFIXES,
-    TIER_OPTIONS,
-    VIA_SD_TIERS,
-)
+from viasd_core.method_options import COMMON_OPTIONS, METHOD_OPTIONS, TIER_OPTIONS
+from viasd_core.settings import BONUSES, GATES, MAX_TREE, RULES, SUFFIXES
+from viasd_core.tier_names import VIA_SD_TIERS
 
 LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {

@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 
 from viasd_core.errors import SettingsError
-from viasd_core.settings import (
-    COMMON_OPTIONS,
-    METHOD_OPTIONS,
-    METHODS,
-    TIER_OPTIONS,
-    Settings,
-    gate_thresholds,
-    refuse_idle,
-    refuse_unused,
-)
+from viasd_core.method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, TIER_OPTIONS, refuse_unused
+from viasd_core.settings import Settings, gate_thresholds, refuse_idle
 
 
 def test_the_defaults_are_the_papers() -> None:

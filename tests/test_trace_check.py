@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,64 +19,10 @@ from sample_traces import (
     tree_trace,
     via_sd_trace,
 )
+from trace_changes import Change, cycle, problems_after, run, setting, token, total, without
 from viasd_core.bundle import read_bundle, write_bundle
 from viasd_core.trace import CycleEvent, DimrRow, Trace
 from viasd_core.trace_check import check
-
-Change = Callable[[Trace], object]
-
-
-def token(index: int, **changes: Any) -> Change:
-    def apply(trace: Trace) -> None:
-        trace.tokens[index] = replace(trace.tokens[index], **changes)
-
-    return apply
-
-
-def cycle(index: int, **changes: Any) -> Change:
-    def apply(trace: Trace) -> None:
-        trace.cycles[index] = replace(trace.cycles[index], **changes)
-
-    return apply
-
-
-def node(index: int, **changes: Any) -> Change:
-    def apply(trace: Trace) -> None:
-        trace.tree[index] = replace(trace.tree[index], **changes)
-
-    return apply
-
-
-def run(**changes: Any) -> Change:
-    return lambda trace: trace.run.update(changes)
-
-
-def setting(**changes: Any) -> Change:
-    return lambda trace: trace.run["settings"].update(changes)
-
-
-def total(*path: str, value: Any) -> Change:
-    def apply(trace: Trace) -> None:
-        place = trace.run["totals"]
-        for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] = value
-
-    return apply
-
-
-def without(key: str) -> Change:
-    def apply(trace: Trace) -> None:
-        del trace.run[key]
-
-    return apply
-
-
-def problems_after(make: Callable[[], Trace], *changes: Change) -> str:
-    trace = make()
-    for change in changes:
-        change(trace)
-    return "\n".join(check(trace))
 
 
 @pytest.mark.parametrize("make", [via_sd_trace, tiered_trace, strict_trace, tree_trace])
@@ -258,71 +202,6 @@ BROKEN: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize(("change", "named"), BROKEN.values(), ids=BROKEN.keys())
 def test_each_contradiction_is_named(change: Change, named: str) -> None:
     assert named in problems_after(via_sd_trace, change)
-
-
-TREE_BROKEN: dict[str, tuple[Change, str]] = {
-    "node count": (cycle(0, tree_nodes=6), "tree_nodes is 6, tree.csv has 5"),
-    "node twice": (node(1, node=0), "cycle 0 has node 0 twice"),
-    "parent missing": (node(2, parent=9), "its parent 9 is not in the tree"),
-    "depth of a child": (node(2, depth=2), "depth is 2, its parent's is 2"),
-    "depth of a root": (node(0, depth=2), "depth is 2, a child of the anchor has depth 1"),
-    "accepted under a rejected parent": (node(2, accepted=True), "node 2: is accepted, its parent is not"),
-    "best path with a gap": (node(3, on_best_path=False), "node 4: is on the best path, its parent is not"),
-    "accepted unverified": (node(4, verified=False), "node 4: is accepted without having been verified"),
-    "accepted beside the best path": (node(4, on_best_path=False), "node 4: accepted is 1, on_best_path 0"),
-    "siblings alike": (node(3, token_id=7), "node 0: has token 7 as a child 2 times"),
-    "two branches 0": (node(3, branch=0), "two nodes of branch 0 at one depth"),
-    "branch 0 behind a repair": (node(4, branch=0), "is on branch 0, behind branch 1"),
-    "certain yet uncertain": (
-        node(2, is_ufp=True),
-        "node 2: is_ufp is 1, but margin 1.5 on branch 0, tau_margin 1.0",
-    ),
-    "uncertain yet certain": (node(1, is_ufp=False), "node 1: is_ufp is 0, but margin 0.2"),
-    "uncertain repair": (node(4, is_ufp=True, margin=0.1), "node 4: is_ufp is 1, but margin 0.1 on branch 1"),
-    "margin moved": (cycle(0, tau_margin=0.1), "is_ufp is 1, but margin 0.2 on branch 0, tau_margin 0.1"),
-    "more nodes than allowed": (cycle(0, v_max=4), "its tree has 5 nodes, more than v_max 4"),
-    "kept more than it accepted": (cycle(0, region_c_accepted=2), "3 accepted nodes, the regions count 2"),
-    "token of another node": (token(1, node=1), "slot 1: differs from node 1 in token, branch or parent"),
-    "token of no node": (token(1, node=9), "stands for node 9, which is not in the tree"),
-    "branch lost": (token(1, branch=0), "slot 1: differs from node 3 in token, branch or parent"),
-    "emitted off the path": (
-        node(4, accepted=False, on_best_path=False),
-        "slot 2: was emitted, but node 4 was not accepted",
-    ),
-    "two best paths": (node(1, on_best_path=True), "cycle 0 has two best paths"),
-    "repair total": (total("repair", "won", value=0), "totals.repair.won is 0, the rows give 1"),
-    "length not reached": (setting(max_new_tokens=9), "finish_reason is length after 6 of 9 tokens"),
-}
-
-
-@pytest.mark.parametrize(("change", "named"), TREE_BROKEN.values(), ids=TREE_BROKEN.keys())
-def test_each_contradiction_of_a_tree_is_named(change: Change, named: str) -> None:
-    assert named in problems_after(tree_trace, change)
-
-
-TIERED: dict[str, tuple[Change, str]] = {
-    "unknown tier": (token(0, tier=3), "cycle 0, slot 0: tier 3 of 2 slim verifiers"),
-    "tier that did not run": (token(0, tier=2), "slim verifier 2 settled it but did not run"),
-    "no tier": (token(0, tier=None), "region A, but no slim verifier settled it"),
-    "tier in region C": (token(5, tier=1), "slim verifier settled it, but its region is C"),
-    "forwards that do not add up": (
-        cycle(1, slim_forwards=3),
-        "tier_forwards sum to 2, not to slim_forwards",
-    ),
-    "the second without the first": (cycle(1, tier_forwards=(0, 2)), "a tier runs once, after those before"),
-    "q without the second": (
-        cycle(1, tier_forwards=(1, 0)),
-        "region C, but not every slim verifier was asked",
-    ),
-    "another number of tiers": (cycle(1, tier_forwards=(1,)), "different numbers of slim verifiers"),
-    "negative time": (cycle(1, tier_us=(-1, 0)), "a slim verifier took a time below 0"),
-    "totals of a tier": (total("tiers", "2", "forwards", value=9), "tiers.2.forwards is 9, the rows give 1"),
-}
-
-
-@pytest.mark.parametrize(("change", "named"), TIERED.values(), ids=TIERED)
-def test_each_contradiction_of_several_slim_verifiers_is_named(change: Change, named: str) -> None:
-    assert named in problems_after(tiered_trace, change)
 
 
 def test_net_loss_is_sound_only_under_strict() -> None:

@@ -16,13 +16,14 @@ from .drafters.base import BlockParallel, Drafter, TreeDrafter
 from .emit import Emitter
 from .errors import MaskError, PairError, PromptError
 from .live import KNOB_NAMES, Knobs, LiveSettings
+from .method_options import BLOCK_METHODS, TREE_METHODS
 from .methods import make_method
 from .methods.base import Run
 from .methods.outcome import Outcome
 from .pair import ModelPair
 from .parts import Parts, SlimPart, choose_first, parts_of, slim_parts
 from .probs import Noise
-from .settings import BLOCK_METHODS, TREE_METHODS, Settings
+from .settings import Settings
 from .stop import StopRules
 from .text import OutputText
 from .timing import PhaseClock

@@ -12,9 +12,11 @@ from .drafters.formats import load_trained, trained_format
 from .errors import PairError
 from .fetch import read_config
 from .layers import BlockRunner
+from .method_options import DRAFTER_SHAPES, wrong_shape
 from .presets import DrafterSpec, Preset, load_preset, parse_drafter
-from .settings import DRAFTER_SHAPES, MODEL_TIER, Settings, wrong_shape
+from .settings import Settings
 from .sources import LoadedModel, load_model, parse_source, resolve
+from .tier_names import MODEL_TIER
 
 SHOWN = 3  # differing ids named in a message
 

@@ -17,9 +17,10 @@ from .layers import BlockRunner, Runner
 from .pair import ModelPair
 from .paths import PRESETS, mask_folder
 from .presets import DrafterSpec
-from .settings import MODEL_TIER, Settings, public_tier
+from .settings import Settings
 from .sublayers import Layer
 from .text import Spelling, TokenBytes
+from .tier_names import MODEL_TIER, public_tier
 from .tiers import TierStack
 from .verifier import Slim, Verifier
 

@@ -1,4 +1,4 @@
-"""Settings of one run: frozen, checked once, and the only place that knows which options a method uses."""
+"""Settings of one run: frozen, checked once."""
 
 from __future__ import annotations
 
@@ -6,53 +6,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from .errors import PairError, SettingsError
+from .errors import SettingsError
+from .method_options import (
+    COMMON_OPTIONS,
+    METHOD_OPTIONS,
+    METHODS,
+    SWITCHED_OFF,
+    TIER_OPTIONS,
+    TREE_METHODS,
+    flag_of,
+)
+from .tier_names import MODEL_TIER, VIA_SD_TIERS, is_bits, public_tier
 
-METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure", "eagle2")
 GATES = ("direct", "literal", "swapped")
 RULES = ("lossless", "lossy", "pi", "greedy")
 BONUSES = ("none", "q-if-called", "slim")
 SUFFIXES = ("S1", "S2", "S4")
-SWITCHED_OFF = ("regenerate", "final_audit", "branch0", "resync")  # on unless a --no- flag is given
 MAX_GAMMA = 64
 MAX_TREE = 256  # nodes; the KV slots of a run hold them beside the text
 MAX_TIERS = 8  # slim verifiers
-MODEL_TIER = "model:"
 STRICT_DEBT_CAP = 16
-
-COMMON_OPTIONS = frozenset(
-    {"max_new_tokens", "stop", "temperature", "top_p", "top_k", "min_p", "seed", "trace"}
-)
-VIA_SD_TIERS = ("via-sd",)  # CURE's trees go through q' and VIA-SD's gates before q
-TIER_OPTIONS = frozenset(
-    {
-        "alpha1", "alpha2", "skip_ratio", "mask", "gate", "slim_kv", "debt_cap", "regenerate", "strict",
-        "final_audit", "core_thresholds",
-    }
-)  # fmt: skip
-METHOD_OPTIONS: dict[str, frozenset[str]] = {
-    "ar": frozenset(),
-    "sd": frozenset({"gamma", "bonus"}),
-    "lossy-sd": frozenset({"gamma", "bonus", "alpha", "beta"}),
-    "via-sd": frozenset(
-        {
-            "alpha1", "alpha2", "gamma", "skip_ratio", "mask", "gate", "rule_c", "alpha", "beta", "slim_kv",
-            "debt_cap", "bonus", "bonus_threshold", "after_escalation", "regenerate", "strict", "final_audit",
-            "core_thresholds", "tiers",
-        }
-    ),
-    "block": frozenset(),
-    "eagle2": frozenset({"gamma", "v_max", "beam"}),
-    "cure": frozenset(
-        {
-            "tau_margin", "margin_scale", "v_max", "b_max", "beam", "max_positions", "suffix", "branch0",
-            "resync", "tiers", *TIER_OPTIONS,
-        }
-    ),
-}  # fmt: skip
-TREE_METHODS = ("cure", "eagle2")
-DRAFTER_SHAPES = {"block": "dflash", "cure": "dflash", "eagle2": "eagle3"}  # format of the drafter
-BLOCK_METHODS = ("block", "cure")  # draft a whole block at once, as long as their drafter makes them
 
 
 @dataclass(frozen=True)
@@ -288,55 +261,9 @@ class Settings:
         return self.debt_cap or None
 
 
-def flag_of(name: str) -> str:
-    """The command-line flag that sets a field."""
-    prefix = "--no-" if name in SWITCHED_OFF else "--"
-    return prefix + name.replace("_", "-")
-
-
-def is_bits(text: str) -> bool:
-    """Whether a text is an explicit layer mask, a string of 0 and 1."""
-    return bool(text) and not set(text) - {"0", "1"}
-
-
-def parse_tiers(text: str) -> tuple[float | str, ...]:
-    """Tiers as the command line names them, separated by commas: `0.6,0.45` or `model:org/name,0.3`."""
-    return tuple(_tier(part.strip()) for part in text.split(","))
-
-
-def _tier(part: str) -> float | str:
-    try:
-        return part if is_bits(part) and len(part) > 1 else float(part)
-    except ValueError:
-        return part
-
-
-def public_tier(tier: float | str) -> float | str:
-    """A tier without folders of this machine; a hub id stays whole."""
-    if not isinstance(tier, str):
-        return tier
-    if not tier.startswith(MODEL_TIER):
-        return PurePath(tier).name
-    source = tier.removeprefix(MODEL_TIER)
-    local = source.startswith(("/", ".", "~")) or source.count("/") > 1 or source.endswith(".gguf")
-    return MODEL_TIER + PurePath(source).name if local and not source.startswith("wheel:") else tier
-
-
 def is_text(value: str) -> bool:
     """Whether a string can be written as UTF-8: no lone surrogates, as undecodable arguments bring them."""
     return not any("\ud800" <= char <= "\udfff" for char in value)
-
-
-def refuse_unused(method: str, given: set[str]) -> None:
-    """Refuse options the method would ignore. `given` are Settings field names the user set explicitly.
-
-    Raises SettingsError.
-    """
-    unused = sorted(given - COMMON_OPTIONS - METHOD_OPTIONS[method] - {"method"})
-    if unused:
-        flags = ", ".join(flag_of(name) for name in unused)
-        verb = "is not used" if len(unused) == 1 else "are not used"
-        raise SettingsError(f"{flags} {verb} by method {method!r}; remove it or choose another method")
 
 
 def refuse_idle(settings: Settings, given: set[str]) -> None:
@@ -359,30 +286,6 @@ def refuse_idle(settings: Settings, given: set[str]) -> None:
         if name in given and needed:
             flag = flag_of(name)
             raise SettingsError(f"{flag} has no effect without {needed}; add that or remove {flag}")
-
-
-def check_drafter(method: str, kind: str) -> None:
-    """A method that drafts needs a drafter: without one it would be plain decoding under another name.
-    Methods that verify blocks or trees need a trained one.
-
-    Raises SettingsError, PairError.
-    """
-    if method != "ar" and kind == "none":
-        raise SettingsError(
-            f"method {method!r} needs a drafter; choose --drafter lookup, layer-skip or a model"
-        )
-    if method in DRAFTER_SHAPES and kind != "model":
-        raise PairError(wrong_shape(method, kind))
-
-
-def wrong_shape(method: str, kind: str) -> str:
-    """Why a drafter of this kind cannot serve the method, in a sentence."""
-    shape = "a whole block at once (DFlash format)" if method != "eagle2" else "trees (EAGLE-3 format)"
-    train = f", or train one with distill --kind {'block' if method != 'eagle2' else 'eagle'}"
-    return (
-        f"method {method!r} needs a drafter that proposes {shape}; this pair's is of kind {kind}: "
-        f"name one with --drafter{train}"
-    )
 
 
 def gate_thresholds(alpha1: float, alpha2: float, convention: str) -> tuple[float, float]:

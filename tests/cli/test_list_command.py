@@ -12,7 +12,7 @@ from viasd_core import presets
 from viasd_core.cli import listing
 from viasd_core.cli import main as main_module
 from viasd_core.cli.main import main
-from viasd_core.settings import METHODS
+from viasd_core.method_options import METHODS
 
 Captured = pytest.CaptureFixture[str]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from toys import toy_model
@@ -66,6 +67,14 @@ def answer(
         runner, lanes=lanes, max_new_tokens=new, temperatures=temperatures, eos_ids=eos, seed=seed
     )
     return sorted(answering.answers(iter(prompts)), key=lambda found: found.index)
+
+
+def exact_answers(target: Target, prompts: Sequence[Prompt], taps: Sequence[int]) -> list[Answer]:
+    """Sampled texts of different lengths, their rows kept in float64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("viasd_core.distill.answers.STORED", torch.float64)
+        eos = frozenset({1, 2, 3, 4, 5})
+        return answer(target, prompts, taps=taps, new=14, temperatures=(0.8,), eos=eos)
 
 
 def toy_shards(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill.distill_toys import answer, toy_prompts
+from distill.distill_toys import exact_answers, toy_prompts
 from drafters.checkpoint_files import saved, target_of
 from drafters.runs import first_draft
 from toys import toy_pair
@@ -33,12 +33,8 @@ def pair() -> ModelPair:
 
 @pytest.fixture(scope="module")
 def answers(pair: ModelPair) -> list[Answer]:
-    """Texts of different lengths, longest first, with rows kept in float64."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viasd_core.distill.answers.STORED", torch.float64)
-        prompts, eos = toy_prompts(5), frozenset({1, 2, 3, 4, 5})
-        found = answer(target_of(pair), prompts, taps=TAPS, new=14, temperatures=(0.8,), eos=eos)
-    return sorted(found, key=lambda one: -one.new_tokens)
+    """Texts of different lengths, longest first."""
+    return sorted(exact_answers(target_of(pair), toy_prompts(5), TAPS), key=lambda one: -one.new_tokens)
 
 
 def exact(

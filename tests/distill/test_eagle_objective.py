@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill.distill_toys import answer, toy_prompts
+from distill.distill_toys import exact_answers, toy_prompts
 from drafters.checkpoint_files import saved, target_of
 from drafters.runs import first_draft, texts_agree
 from toys import toy_pair
@@ -33,11 +33,8 @@ def pair() -> ModelPair:
 
 @pytest.fixture(scope="module")
 def answers(pair: ModelPair) -> list[Answer]:
-    """Texts of different lengths with rows kept in float64."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("viasd_core.distill.answers.STORED", torch.float64)
-        prompts, eos = toy_prompts(6, opening=(7, 8)), frozenset({1, 2, 3, 4, 5})
-        found = answer(target_of(pair), prompts, taps=TAPS, new=14, temperatures=(0.8,), eos=eos)
+    """Texts of different lengths."""
+    found = exact_answers(target_of(pair), toy_prompts(6, opening=(7, 8)), TAPS)
     kept = [one for one in found if one.new_tokens > 3]
     assert len({len(one.ids) for one in kept}) > 2
     return kept

@@ -18,10 +18,10 @@ from drafters.runs import (
     first_draft,
     noise,
     parts_with,
-    replaced_text_leaves_no_trace,
     sampled_p_values,
     state_follows_from_the_text,
     texts_agree,
+    trace_of_replaced_text,
 )
 from scripted import run
 from toys import toy_pair
@@ -135,7 +135,7 @@ def test_a_second_prompt_starts_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", [2, 6, 9])
 def test_text_that_replaces_what_was_read_leaves_no_trace_of_it(start: int, tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    replaced_text_leaves_no_trace(pair, trained, start)
+    assert trace_of_replaced_text(pair, trained, start) < 1e-9
 
 
 def test_greedy_text_with_the_drafter_is_plain_decodings(tmp_path: Path) -> None:

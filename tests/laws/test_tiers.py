@@ -15,7 +15,8 @@ from viasd_core.decode import decode
 from viasd_core.errors import MaskError, PairError, PromptError, SettingsError
 from viasd_core.live import LiveSettings
 from viasd_core.parts import Parts
-from viasd_core.settings import Settings, parse_tiers, refuse_idle
+from viasd_core.settings import Settings, refuse_idle
+from viasd_core.tier_names import parse_tiers
 from viasd_core.trace import Trace
 from viasd_core.trace_check import check
 
@@ -187,7 +188,8 @@ def test_a_turned_skip_ratio_moves_the_first_tier_inside_the_second_and_says_so(
         ({"tiers": (0.5, 0.5)}, "more than once"),
         ({"tiers": (0.0,)}, "a tier's skip ratio is 0"),
         ({"tiers": ("weak",)}, "is none of a skip ratio, model:SOURCE"),
-        ({"tiers": ("model:",)}, "is none of"),
+        ({"tiers": ("model:",)}, "names no source"),
+        ({"tiers": ("via-sd",)}, "goes with method cure"),
         ({"tiers": (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)}, "at most 8"),
         ({"tiers": (0.5, 0.3), "rule_c": "pi"}, "mixes one slim verifier"),
         ({"tiers": (0.5,), "mask": "1011"}, "name that mask as a tier instead"),

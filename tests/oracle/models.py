@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from typing import Any
 
@@ -125,3 +126,17 @@ def say(source: ModelPair | Parts, ids: list[int], method: str, **settings: Any)
     if method == "via-sd":
         settings = {"mask": "even", "skip_ratio": 0.5, **settings}
     return run(source, ids, Settings(method=method, **settings)).token_ids
+
+
+def random_gates(dice: random.Random) -> dict[str, Any]:
+    """Options of VIA-SD that decide who judges, who has which rows, and who is asked when."""
+    return {
+        "alpha1": dice.choice([0.02, 0.2, 0.5, 1.0]),
+        "alpha2": dice.choice([0.0, 0.005, 0.05, 0.3]),
+        "slim_kv": dice.choice(["shared", "shared", "own"]),
+        "debt_cap": dice.choice([None, 0, 4, 9]),
+        "bonus": dice.choice(["none", "q-if-called", "slim"]),
+        "bonus_threshold": 0.2,
+        "regenerate": dice.random() < 0.75,
+        "after_escalation": dice.choice(["gate", "q"]),
+    }

@@ -10,7 +10,7 @@ import torch
 
 import toys
 from oracle.definition import Definition, guess_with
-from oracle.models import VARIANTS, WINDOW, draft_model, pair, prompt, run
+from oracle.models import VARIANTS, WINDOW, draft_model, pair, prompt, random_gates, run
 from oracle.models import model as toy
 from viasd_core.settings import Settings
 from viasd_core.trace import VERDICTS, Trace
@@ -44,14 +44,7 @@ def compare(case: int, new: int) -> tuple[str, Trace]:
         settings = Settings(
             method="via-sd",
             mask=f"{dice.randrange(1, 16):04b}",
-            alpha1=dice.choice([0.02, 0.2, 0.5, 1.0]),
-            alpha2=dice.choice([0.0, 0.005, 0.05, 0.3]),
-            slim_kv=dice.choice(["shared", "shared", "own"]),
-            debt_cap=dice.choice([None, 0, 4, 9]),
-            bonus=dice.choice(["none", "q-if-called", "slim"]),
-            bonus_threshold=0.2,
-            regenerate=dice.random() < 0.75,
-            after_escalation=dice.choice(["gate", "q"]),
+            **random_gates(dice),
             final_audit=False,
             **values,
         )

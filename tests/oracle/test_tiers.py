@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 import toys
 from oracle.definition import Definition, guess_with
-from oracle.models import LAYERS, VARIANTS, draft_model, loop_of, model, pair, prompt, run
+from oracle.models import LAYERS, VARIANTS, draft_model, loop_of, model, pair, prompt, random_gates, run
 from oracle.reference import recompute
 from oracle.rows import check_rows
 from viasd_core.live import LiveSettings
@@ -67,14 +67,7 @@ def random_settings(dice: random.Random) -> Settings:
     return Settings(
         tiers=random_tiers(dice),
         gamma=dice.randrange(1, 7),
-        alpha1=dice.choice([0.02, 0.2, 0.5, 1.0]),
-        alpha2=dice.choice([0.0, 0.005, 0.05, 0.3]),
-        slim_kv=dice.choice(["shared", "shared", "own"]),
-        debt_cap=dice.choice([None, 0, 4, 9]),
-        bonus=dice.choice(["none", "q-if-called", "slim"]),
-        bonus_threshold=0.2,
-        regenerate=dice.random() < 0.75,
-        after_escalation=dice.choice(["gate", "q"]),
+        **random_gates(dice),
         max_new_tokens=24,
     )
 

@@ -9,7 +9,8 @@ from page.catalog import Catalog
 from page.limits import Limits
 from page.options import BY_NAME, OPTIONS
 from viasd_core.errors import PromptError, SettingsError
-from viasd_core.settings import METHODS, Settings
+from viasd_core.method_options import METHODS
+from viasd_core.settings import Settings
 
 
 @pytest.fixture

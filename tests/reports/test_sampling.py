@@ -15,9 +15,10 @@ from oracle.scripted import drafting, scripted_parts
 from viasd_core.errors import SettingsError
 from viasd_core.layers import BlockRunner
 from viasd_core.live import LiveSettings
+from viasd_core.method_options import refuse_unused
 from viasd_core.parts import parts_of
 from viasd_core.probs import Sampling, logits_to_probs
-from viasd_core.settings import Settings, refuse_unused
+from viasd_core.settings import Settings
 from viasd_core.verifier import Verifier
 
 SD = Settings(method="sd", gamma=4, max_new_tokens=24, temperature=1.0)

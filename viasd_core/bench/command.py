@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DataError
+from ..method_options import METHOD_OPTIONS, check_drafter
 from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter, with_tiers
 from ..presets import load_preset, parse_drafter
 from ..recording import describe, encode_prompt
-from ..settings import METHOD_OPTIONS, Settings, check_drafter, parse_tiers, public_tier
+from ..settings import Settings
 from ..sources import public_identity
+from ..tier_names import parse_tiers, public_tier
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
 from .gamma import CANDIDATES, search_gamma

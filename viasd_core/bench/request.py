@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, SettingsError
-from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, Settings, parse_tiers
+from ..method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
+from ..settings import Settings
+from ..tier_names import parse_tiers
 from .results import BASE, read_result
 
 BASELINES = ("hf", "hf-assisted", "hf-lookup")

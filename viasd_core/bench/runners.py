@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..decode import generate
+from ..method_options import COMMON_OPTIONS, METHOD_OPTIONS
 from ..pair import ModelPair
 from ..presets import Preset
-from ..settings import COMMON_OPTIONS, METHOD_OPTIONS, Settings
+from ..settings import Settings
 from ..trace import Trace, is_slim_decided
 from .measure import RunResult
 

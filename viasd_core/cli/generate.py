@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PromptError, SettingsError, TraceError
-from ..settings import (
-    BONUSES,
-    COMMON_OPTIONS,
-    GATES,
-    METHOD_OPTIONS,
-    METHODS,
-    RULES,
-    SUFFIXES,
-    Settings,
-    check_drafter,
-    flag_of,
-    parse_tiers,
-    refuse_idle,
-    refuse_unused,
-)
+from ..method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS, check_drafter, flag_of, refuse_unused
+from ..settings import BONUSES, GATES, RULES, SUFFIXES, Settings, refuse_idle
 from ..terminal import printable
+from ..tier_names import parse_tiers
 from ..trace import CycleEvent, Trace
 from .main import BAD_INPUT, INTERRUPTED, report
 

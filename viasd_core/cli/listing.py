@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MaskError
+from ..method_options import METHOD_OPTIONS, METHODS
 from ..paths import PRESETS, mask_folder
 from ..presets import DRAFTER_KEYS, load_preset, preset_names, shipped_config, shipped_drafters
-from ..settings import METHOD_OPTIONS, METHODS
 from ..terminal import printable
 
 METHOD_TEXT = {

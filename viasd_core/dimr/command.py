@@ -10,11 +10,12 @@ from typing import Any
 from ..distill.prompts import read_prompts
 from ..errors import SettingsError
 from ..layers import BlockRunner
+from ..method_options import METHOD_OPTIONS
 from ..pair import ModelPair
 from ..parts import Parts, parts_of
 from ..presets import Preset
 from ..recording import hardware
-from ..settings import METHOD_OPTIONS, Settings
+from ..settings import Settings
 from ..sources import public_identity
 from .calibration import Continued, continuing, split, teacher_force
 from .cost import CostSettings

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MaskError
-from ..settings import is_bits
 from ..sublayers import Layer, from_units, units
+from ..tier_names import is_bits
 
 SCHEMA = "viasd-mask/1"
 GRANULARITIES = {"layer": 1, "sublayer": 2}  # units a layer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..settings import BLOCK_METHODS, Settings
+from ..method_options import BLOCK_METHODS
+from ..settings import Settings
 from .autoregressive import Autoregressive
 from .base import Method
 from .cure import Cure

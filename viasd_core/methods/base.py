@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..drafters.base import BlockParallel, Draft, Drafter
 from ..live import Knobs
+from ..method_options import BLOCK_METHODS
 from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
-from ..settings import BLOCK_METHODS, Settings
+from ..settings import Settings
 from ..timing import PhaseClock
 from ..transfer import to_device, to_host
 from ..verifier import Verifier

@@ -1,8 +1,7 @@
 // The two figures of a layer-mask search as plotly JSON. Only numbers and words of this file go into them.
 
-import { vertical } from "./figures.js";
+import { plainLayout, vertical } from "./figures.js";
 
-const FONT = "system-ui, sans-serif";
 const MOST_POINTS = 1500;
 
 // Shape and fill tell the kinds apart, colour only helps.
@@ -107,20 +106,12 @@ export function curveFigure(curve, look, mask) {
 }
 
 function layoutOf(look, {xaxis, yaxis, shapes = []}) {
-  const axis = {gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true};
   return {
+    ...plainLayout(look, {xaxis, yaxis}),
     height: 300,
     margin: {l: 50, r: 12, t: 10, b: 40},
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: {family: FONT, size: 12, color: look.ink},
-    showlegend: false,
     hovermode: "closest",
-    hoverlabel: {bgcolor: look.panel, font: {color: look.ink}},
-    uirevision: "keep",
     dragmode: false,
-    xaxis: {...axis, ...xaxis},
-    yaxis: {...axis, ...yaxis},
     shapes,
   };
 }

@@ -104,24 +104,32 @@ function shareTrace(tier, x, bins, look) {
   return {type: "scatter", mode: "lines", name: tier.name, x, y, line: {color: look.fills[code], width: code === "F" ? 3 : 2, dash: DASHES[code]}, hovertemplate: "%{y:.0%}"};
 }
 
-function layoutOf({look, changes, last, title, extra}) {
+// What every figure's layout has in common; `xaxis` and `yaxis` are added to.
+export function plainLayout(look, {xaxis, yaxis}) {
   const axis = {gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true};
-  const knobs = changes.map((row) => vertical(row.cycle, look.muted, "dot"));
   return {
-    height: 230,
-    margin: {l: 44, r: 12, t: 30, b: 36},
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: {family: FONT, size: 12, color: look.ink},
-    title: {text: title, font: {size: 13}, x: 0, xanchor: "left", xref: "paper", y: 0.97},
     showlegend: false,
-    hovermode: "x unified",
     hoverlabel: {bgcolor: look.panel, font: {color: look.ink}},
     uirevision: "keep",
+    xaxis: {...axis, ...xaxis},
+    yaxis: {...axis, ...yaxis},
+  };
+}
+
+function layoutOf({look, changes, last, title, extra}) {
+  const xaxis = {title: {text: "cycle"}, rangemode: "tozero", ...(last < 8 ? {range: [-0.5, 8.5]} : {autorange: true})};
+  const knobs = changes.map((row) => vertical(row.cycle, look.muted, "dot"));
+  return {
+    ...plainLayout(look, {xaxis, yaxis: extra.yaxis}),
+    height: 230,
+    margin: {l: 44, r: 12, t: 30, b: 36},
+    title: {text: title, font: {size: 13}, x: 0, xanchor: "left", xref: "paper", y: 0.97},
+    hovermode: "x unified",
     barmode: extra.barmode,
     bargap: extra.bargap,
-    xaxis: {...axis, title: {text: "cycle"}, rangemode: "tozero", ...(last < 8 ? {range: [-0.5, 8.5]} : {autorange: true})},
-    yaxis: {...axis, ...extra.yaxis},
     shapes: knobs,
     annotations: changes.slice(-6).map((row) => ({
       x: row.cycle, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, font: {size: 10, color: look.muted}, text: inert(`${knobName(row.key)} ${knobValue(row.new)}`),
