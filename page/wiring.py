@@ -63,6 +63,7 @@ class Wiring:
             parts.form,
             [parts.viewer, parts.notice, *transport],
             concurrency_limit=None,
+            trigger_mode="multiple",  # "once" drops a press while the last words of a run are on their way
             **private,
         )
         parts.pause.click(self.pause, None, [parts.notice, *transport], **quick)

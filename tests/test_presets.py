@@ -86,7 +86,7 @@ def test_stored_masks_of_the_default_model_carry_its_checksum() -> None:
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
     with pytest.raises(
-        SettingsError, match=r"no preset 'tinny'; choose one of fast_margin100, llama2, .*, qwen3, tiny"
+        SettingsError, match=r"no preset 'tinny'; choose one of fast_margin100, gemma2, .*, qwen3, tiny"
     ):
         load_preset("tinny")
 

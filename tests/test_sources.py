@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from toys import EOS_ID, toy_model, toy_tokenizer
 from viasd_core import sources
 from viasd_core.errors import PairError, SettingsError, SourceError
+from viasd_core.families import attention_of
 from viasd_core.paths import cache_root
 from viasd_core.sources import Source, choose_device, choose_dtype, load_model, parse_source, resolve
 
@@ -98,7 +99,7 @@ def test_a_folder_loads_as_the_same_frozen_model(folder: Path, family: str) -> N
     assert torch.equal(loaded.model(ids).logits, original(ids).logits)
     assert not loaded.model.training
     assert not any(parameter.requires_grad for parameter in loaded.model.parameters())
-    assert loaded.model.config._attn_implementation == "sdpa"
+    assert loaded.model.config._attn_implementation == attention_of(family)
     assert (loaded.n_layers, loaded.n_vocab, loaded.n_ctx) == (5, 267, 512)
     assert loaded.identity == {
         "kind": "folder",

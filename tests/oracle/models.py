@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 import toys
 from viasd_core.decode import Loop, decode, generate
+from viasd_core.families import attention_of
 from viasd_core.live import LiveSettings
 from viasd_core.pair import ModelPair
 from viasd_core.parts import Parts, parts_of
@@ -29,6 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "mistral-window": ("mistral", {"sliding_window": WINDOW}),
     "qwen2-window": ("qwen2", {**SLIDING, "max_window_layers": 2}),
+    "gemma2-window": ("gemma2", {}),  # alternating by itself; its scores and logits are capped
     "qwen3-window": ("qwen3", {**SLIDING, "layer_types": ["sliding_attention", "full_attention"] * 2}),
 }
 WINDOWED = tuple(name for name in VARIANTS if name.endswith("window"))
@@ -48,7 +50,7 @@ def model(
     """A model of `LAYERS` layers; treat it as read-only."""
     family, changes = VARIANTS[variant]
     made = toys.toy_model(family, layers=LAYERS, dtype=dtype, seed=seed, **changes)
-    made.set_attn_implementation(attention)
+    made.set_attn_implementation(attention_of(family) if attention == "sdpa" else attention)
     return made
 
 

@@ -44,9 +44,23 @@ def recompute(
             past, window = prefix.get(number), window_of(model, number)
             hidden, rows[number] = attend(module, hidden, cos, sin, past, window)
         if not isinstance(kept, Half) or not kept.attention:
-            hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
+            hidden = feed_forward(module, hidden)
     head: Any = model.lm_head
-    return head(body.norm(hidden)), rows
+    return capped(head(body.norm(hidden)), getattr(model.config, "final_logit_softcapping", None)), rows
+
+
+def capped(values: Tensor, cap: float | None) -> Tensor:
+    return values if cap is None else cap * (values / cap).tanh()
+
+
+def feed_forward(layer: Any, hidden: Tensor) -> Tensor:
+    """The MLP half of a block on the residual stream; Gemma2 norms behind it, too."""
+    if not hasattr(layer, "pre_feedforward_layernorm"):
+        out: Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return out
+    change = layer.mlp(layer.pre_feedforward_layernorm(hidden))
+    normed: Tensor = layer.post_feedforward_layernorm(change)
+    return hidden + normed
 
 
 def window_of(model: PreTrainedModel, layer: int) -> int | None:
@@ -86,9 +100,13 @@ def attend(
     seen = (behind >= 0) & (behind < (window or behind.numel() + 1))
     groups = query.shape[0] // key.shape[0]
     keys, values = key.repeat_interleave(groups, 0), value.repeat_interleave(groups, 0)
-    scores = (query @ keys.transpose(1, 2)) * attention.head_dim**-0.5
-    mixed = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ values
-    return hidden + attention.o_proj(mixed.transpose(0, 1).flatten(1)), (key, value)
+    cap = getattr(attention, "attn_logit_softcapping", None)
+    scores = capped((query @ keys.transpose(1, 2)) * attention.scaling, cap)
+    shares = scores.masked_fill(~seen, -torch.inf).softmax(-1, torch.float32 if cap else None)
+    change = attention.o_proj((shares.to(values) @ values).transpose(0, 1).flatten(1))
+    if hasattr(layer, "pre_feedforward_layernorm"):
+        change = layer.post_attention_layernorm(change)
+    return hidden + change, (key, value)
 
 
 def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -9,7 +9,10 @@ from viasd_core.decode import Loop
 from viasd_core.drafters.autoregressive import AutoregressiveDrafter
 from viasd_core.tiers import TierStack
 
-TOLERANCE = 1e-10
+
+def tolerance(model: Any) -> float:
+    """How far float64 arithmetic may be off: eager attention takes its softmax in float32 all the same."""
+    return 1e-5 if model.config._attn_implementation == "eager" else 1e-10
 
 
 def difference(stack: TierStack, expected: Rows, start: int, end: int) -> float:
@@ -34,7 +37,7 @@ def check_rows(loop: Loop) -> None:
     n_q, last = verifier.n_q, len(tokens) - 1
     _, rows = recompute(model, tokens)
     assert 0 <= n_q <= last
-    assert difference(verifier.stack, rows, 0, n_q) < TOLERANCE
+    assert difference(verifier.stack, rows, 0, n_q) < tolerance(model)
     below, settled = first(rows, n_q), n_q
     for slim in reversed(verifier.slims):
         stack, count = slim.stack, slim.rows
@@ -42,13 +45,13 @@ def check_rows(loop: Loop) -> None:
         if stack is not verifier.stack:
             own: Any = stack.runner.model  # type: ignore[attr-defined]
             _, expected = recompute(own, tokens[:count], slim.layers)
-            assert difference(stack, expected, 0, count) < TOLERANCE
+            assert difference(stack, expected, 0, count) < tolerance(own)
             continue
         assert settled <= count
         below = of_layers(below, slim.layers)
         if count > settled:
             _, below = recompute(model, tokens[:count], slim.layers, below)
-        assert difference(stack, below, settled, count) < TOLERANCE
+        assert difference(stack, below, settled, count) < tolerance(model)
         settled = count
     if isinstance(loop.run.drafter, AutoregressiveDrafter):
         check_draft_rows(loop, loop.run.drafter, below, settled)
@@ -62,7 +65,7 @@ def check_draft_rows(loop: Loop, drafter: AutoregressiveDrafter, below: Rows, se
     if stack is loop.run.verifier.stack:
         assert settled <= n_p
         _, rows = recompute(model, tokens[:n_p], layers, of_layers(below, layers))
-        assert difference(stack, rows, settled, n_p) < TOLERANCE
+        assert difference(stack, rows, settled, n_p) < tolerance(model)
     else:
         _, rows = recompute(model, tokens[:n_p], layers)
-        assert difference(stack, rows, 0, n_p) < TOLERANCE
+        assert difference(stack, rows, 0, n_p) < tolerance(model)

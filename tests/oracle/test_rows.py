@@ -14,7 +14,7 @@ import torch
 
 from oracle.models import DRAFTERS, VARIANTS, loop_of, model, pair, prompt
 from oracle.reference import first, recompute
-from oracle.rows import TOLERANCE, check_rows, difference
+from oracle.rows import check_rows, difference, tolerance
 from viasd_core.decode import Loop
 from viasd_core.layers import BlockRunner
 from viasd_core.live import LiveSettings
@@ -150,12 +150,12 @@ class Tiers:
             logits = verifier.full(self.text, block)
             assert (
                 logits - recompute(self.model, self.text + block.tolist())[0][base:]
-            ).abs().max() < TOLERANCE
+            ).abs().max() < tolerance(self.model)
             self.commit(block)
         elif action == "settle" and verifier.n_q < len(self.text) - 1:
             base = verifier.n_q
             expected = recompute(self.model, self.text[:-1])[0][base:]
-            assert (verifier.settle(self.text) - expected).abs().max() < TOLERANCE
+            assert (verifier.settle(self.text) - expected).abs().max() < tolerance(self.model)
         elif action == "retract":
             del self.text[dice.randrange(1, len(self.text) + 1) :]
             verifier.rewind(len(self.text) - 1)
@@ -173,11 +173,11 @@ class Tiers:
         if verifier.slim_stack is verifier.stack:
             prefix = first(recompute(self.model, text)[1], verifier.n_q)
         expected, _ = recompute(self.model, text, verifier.slim_layers, prefix)
-        assert (logits - expected[-count:]).abs().max() < TOLERANCE
+        assert (logits - expected[-count:]).abs().max() < tolerance(self.model)
 
     def check_full(self) -> None:
         rows = recompute(self.model, self.text)[1]
-        assert difference(self.verifier.stack, rows, 0, self.verifier.n_q) < TOLERANCE
+        assert difference(self.verifier.stack, rows, 0, self.verifier.n_q) < tolerance(self.model)
 
 
 @pytest.mark.parametrize("slim_kv", ["shared", "own"])

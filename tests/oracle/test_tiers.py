@@ -16,7 +16,7 @@ import toys
 from oracle.definition import Definition, guess_with
 from oracle.models import LAYERS, VARIANTS, draft_model, loop_of, model, pair, prompt, random_gates, run
 from oracle.reference import recompute
-from oracle.rows import check_rows
+from oracle.rows import check_rows, tolerance
 from viasd_core.live import LiveSettings
 from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
@@ -168,7 +168,8 @@ def test_a_forward_through_halves_of_layers_is_the_plain_one(variant: str) -> No
         if row.source == "draft" and row.logp_slim is not None and row.out_pos is not None:
             text = [*ids, *trace.token_ids[: row.out_pos]]
             logits = recompute(model(variant), text, layers)[0][-1]
-            assert row.logp_slim == pytest.approx(float(logits.log_softmax(-1)[row.token_id]), abs=1e-9)
+            expected = float(logits.log_softmax(-1)[row.token_id])
+            assert row.logp_slim == pytest.approx(expected, abs=10 * tolerance(model(variant)))
             compared += 1
     assert compared > 3
 

@@ -77,20 +77,21 @@ def test_the_cost_of_three_tiers_stands_against_an_estimate_of_two(
     two_tier_run = (1 - keep**5) / (1 - keep)
     three, two = (400 + 300 + 0.5 * 900) / 4, (400 + 900) / two_tier_run
     limit = ((400 + 900) * 4 / two_tier_run - 400 - 300) / 900
-    expect(page.locator(".sentence")).to_contain_text("Pays here")
+    expect(page.locator(".pays .sentence")).to_contain_text("Pays here")
     assert costs(page) == {
         "three tiers, this run": f"{three / 1000:.3f} ms",
         "two tiers, estimate": f"{two / 1000:.3f} ms",
         "full forward a token": "0.900 ms",
     }
-    expect(page.locator(".sentence")).to_contain_text(f"0.50 times a cycle and the break-even is {limit:.2f}")
+    words = f"0.50 times a cycle and the break-even is {limit:.2f}"
+    expect(page.locator(".pays .sentence")).to_contain_text(words)
     expect(page.locator(".pays")).to_contain_text("the full verifier keeps 75 % of 4 judged drafts")
 
 
 def test_a_slim_verifier_as_slow_as_the_full_one_does_not_pay(page: Page, show: Callable[..., None]) -> None:
     show(page, timed_trace(full_us=200, ranks=(0, 0, 0, 0)))
-    expect(page.locator(".sentence")).to_contain_text("Does not pay here")
-    expect(page.locator(".sentence")).to_contain_text("even without any full forward")
+    expect(page.locator(".pays .sentence")).to_contain_text("Does not pay here")
+    expect(page.locator(".pays .sentence")).to_contain_text("even without any full forward")
 
 
 def test_an_unknown_full_verifier_is_said_to_be_unknown(page: Page, show: Callable[..., None]) -> None:

@@ -266,7 +266,8 @@ def test_a_hostile_tree_of_a_file_does_not_stall_the_page(page: Page) -> None:
     trace.tree += [replace(first, node=index, parent=index, depth=10**9, branch=10**6) for index in circle]
     page.evaluate("value => push(value)", wire.batch("r", 1, wire.trace_messages(trace)))
     page.wait_for_function("__viasd.tokens === 31")
-    page.get_by_role("button", name="previous repair").click(click_count=3)
+    for _ in range(3):  # one after the other: what a step shows may move the button
+        page.get_by_role("button", name="previous repair").click()
     expect(page.locator(".tree-where")).to_contain_text("cycle 1")
     expect(page.locator(".tree-bill")).to_contain_text("450 rows hang nowhere or are too many to draw.")
     assert page.locator(".tree-node").count() == 9

@@ -116,6 +116,11 @@ def distill(
 
 def check_shape(request: Request, target: Target) -> None:
     """Raises SettingsError for a drafter that this verifier cannot lend blocks or ids to."""
+    if request.kind != "ar" and target.config.model_type == "gemma2":
+        raise SettingsError(
+            f"a drafter of kind {request.kind} starts from blocks of Llama's shape, which gemma2's are not; "
+            "use kind ar"
+        )
     layers = target.runner.n_layers
     outside = [layer for layer in request.origins if not 0 <= layer < layers]
     if outside or len(set(request.origins)) != len(request.origins):

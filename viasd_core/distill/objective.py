@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ..softcap import CappedHead
 from .batches import Batch
 
 
@@ -69,7 +70,7 @@ class Objective(Protocol):
         ...
 
 
-def law(final: Tensor, head: nn.Linear) -> Tensor:
+def law(final: Tensor, head: nn.Linear | CappedHead) -> Tensor:
     """The verifier's log-law over the head's ids from its stored final hidden states [n, H]."""
     with torch.no_grad():
         return head(final.to(head.weight.dtype)).float().log_softmax(-1)

@@ -17,6 +17,7 @@ from ..errors import PairError, SourceError
 from ..layers import BlockRunner
 from ..masks import Pass
 from ..slots import SlotCache
+from ..softcap import CappedHead
 from ..sublayers import Layer
 from ..tiers import TierStack
 from ..verifier import Verifier
@@ -39,7 +40,7 @@ class BorrowedModel(nn.Module):
         super().__init__()
         self.config: Any = shrunk_config(target.config, blocks)
         self.model: Any = AutoModel.from_config(self.config, dtype=target.runner.dtype)
-        self.model.embed_tokens = _frozen_embedding(target.embedding)
+        self.model.embed_tokens = _frozen_view(target.runner.body.embed_tokens)
         self.lm_head = cut_head(target.head, draft_ids)
         self.config.vocab_size = draft_ids.shape[0]
 
@@ -55,12 +56,18 @@ def shrunk_config(config: Any, blocks: int) -> Any:
     return small
 
 
-def _frozen_embedding(weight: Tensor) -> nn.Embedding:
-    return nn.Embedding.from_pretrained(weight, freeze=True)
+def _frozen_view(embedding: nn.Embedding) -> nn.Embedding:
+    """The same table, and the same scale where there is one; a view may change its dtype on its own."""
+    view = copy.copy(embedding)
+    view._parameters = {"weight": nn.Parameter(embedding.weight.detach(), requires_grad=False)}
+    view._buffers = dict(embedding._buffers)
+    return view
 
 
-def cut_head(head: nn.Linear, draft_ids: Tensor) -> nn.Linear:
+def cut_head(head: Any, draft_ids: Tensor) -> Any:
     """The head's rows of `draft_ids`, as a head of its own."""
+    if isinstance(head, CappedHead):
+        return CappedHead(cut_head(head.inner, draft_ids), head.cap)
     ids = draft_ids.to(head.weight.device)
     cut = nn.Linear(head.in_features, ids.shape[0], bias=head.bias is not None, device="meta")
     cut.weight = nn.Parameter(head.weight[ids].detach().clone(), requires_grad=False)

@@ -36,10 +36,9 @@ class Target:
         return weight
 
     @property
-    def head(self) -> nn.Linear:
-        """The output head: [.., H] to [.., V or a little more]."""
-        head: nn.Linear = self.runner.head
-        return head
+    def head(self) -> Any:
+        """The output head, an nn.Linear or a CappedHead: [.., H] to [.., V or a little more]."""
+        return self.runner.head
 
 
 @dataclass(frozen=True)
