@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import gradio as gr
 
 from viasd_core.cli.generate import as_json
-from viasd_core.errors import TraceError, ViasdError
+from viasd_core.errors import SettingsError, TraceError, ViasdError
 from viasd_core.method_options import METHOD_OPTIONS, METHODS, refuse_unused
 
 from .catalog import Catalog
 from .engine import Engine
 from .examples import Example
 from .job import OWN
-from .options import BY_NAME, LIVE
+from .options import BY_NAME, LIVE, one_of
 from .runs import Run
 from .session import Sessions
 from .wiring import stream
@@ -51,11 +52,13 @@ class Api:
         skip_ratio: float | None = None,
         strict: bool = False,
         mask: str | None = None,
+        more: dict[str, Any] | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Decode a prompt with the whole page's queue. Yields what is known so far; the last is complete.
 
         Settings left out are the preset's; `drafter` is one that `list` names for the preset; `mask` is auto,
-        even or a string of 0 and 1. `run` in the answer is the id that `export` takes.
+        even or a string of 0 and 1; `more` holds any further settings that `list` names for the method.
+        `run` in the answer is the id that `export` takes.
         """
         given = {
             "alpha1": alpha1,
@@ -68,6 +71,7 @@ class Api:
         chosen = {name: value for name, value in given.items() if value is not None}
         run = Run()
         try:
+            chosen |= further(more, {*given, "max_new_tokens", "temperature", "seed"})
             if method in METHODS:
                 refuse_unused(method, set(chosen))
             wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
@@ -111,6 +115,16 @@ class Api:
             "max_prompt": self.catalog.limits.max_prompt,
             "recorded": [item.title for item in self.examples],
         }
+
+
+def further(more: object, named: Collection[str]) -> dict[str, Any]:
+    """Settings of a caller's mapping; those in `named` have arguments of their own. Raises SettingsError."""
+    if more is None:
+        return {}
+    if not isinstance(more, dict):
+        raise SettingsError(f"more is {reprlib.repr(more)}; give a mapping of settings")
+    known = [name for name in BY_NAME if name not in named]
+    return {one_of("further setting", name, known): value for name, value in more.items()}
 
 
 def report(run: Run) -> dict[str, Any]:

@@ -35,6 +35,14 @@ def client_of() -> Iterator[Callable[[str], Client]]:
 ClientOf = Callable[[str], Client]
 
 
+@pytest.fixture(scope="module")
+def caller(shared: Shared) -> Iterator[Client]:
+    """One client of the shared page, for calls that leave nothing behind."""
+    client = Client(shared[1], verbose=False)
+    yield client
+    client.close()
+
+
 def named_endpoints(client: Client) -> set[str]:
     return set(client.view_api(return_format="dict", print_info=False)["named_endpoints"])
 
@@ -79,6 +87,14 @@ def test_generate_reports_on_the_way_and_export_gives_the_same_trace(
     assert Trace.load(path).token_ids == result["token_ids"]
 
 
+def test_a_setting_without_an_argument_of_its_own_is_taken_too(shared: Shared, client_of: ClientOf) -> None:
+    client = client_of(shared[1])
+    asked = {"bonus": "none", "top_k": 7}
+    result = client.predict("the and", "tiny", "sd", max_new_tokens=6, more=asked, api_name="/generate")
+    settings = Trace.load(client.predict(result["run"], api_name="/export")).run["settings"]
+    assert {name: settings[name] for name in asked} == asked
+
+
 def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, client_of: ClientOf) -> None:
     _, address = served(max_tokens=8)
     result = client_of(address).predict("the and", "tiny", "sd", max_new_tokens=10**9, api_name="/generate")
@@ -114,15 +130,19 @@ def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, cli
         ({"prompt": "x", "alpha1": True}, "alpha1 is True; give a number"),
         ({"prompt": "x", "strict": "yes"}, "strict is 'yes'; give true or false"),
         ({"prompt": "x", "strict": 1}, "strict is 1; give true or false"),
+        ({"prompt": "x", "more": ["v_max"]}, "more is \\['v_max'\\]; give a mapping of settings"),
+        ({"prompt": "x", "more": {"seed": 3}}, "there is no further setting 'seed'; choose one of"),
+        ({"prompt": "x", "more": {"depth": 3}}, "there is no further setting 'depth'; choose one of"),
+        ({"prompt": "x", "more": {"v_max": 8}}, "--v-max is not used by method 'via-sd'"),
+        ({"prompt": "x", "more": {"debt_cap": "all"}}, "debt_cap is 'all'; give a number"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(
-    shared: Shared, client_of: ClientOf, arguments: dict[str, Any], sentence: str
+    shared: Shared, caller: Client, arguments: dict[str, Any], sentence: str
 ) -> None:
-    page, address = shared
     with pytest.raises(AppError, match=sentence):
-        client_of(address).predict(**arguments, api_name="/generate")
-    assert page.engine.idle
+        caller.predict(**arguments, api_name="/generate")
+    assert shared[0].engine.idle
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -133,7 +153,7 @@ def test_a_number_that_is_none_is_answered_in_a_sentence(shared: Shared, name: s
     data = {
         "prompt": "x", "preset": "tiny", "method": "via-sd", "drafter": "lookup", "max_new_tokens": 4,
         "temperature": 0, "seed": 0, "alpha1": None, "alpha2": None, "gamma": None, "skip_ratio": None,
-        "strict": False, "mask": None,
+        "strict": False, "mask": None, "more": None,
     }  # fmt: skip
     assert name in data
     text = json.dumps({"data": list((data | {name: "here"}).values())}).replace('"here"', number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
@@ -60,7 +61,8 @@ def _load(path: str) -> Trace:
     try:
         return Trace.load(path)
     except TraceError as error:
-        raise TraceError(f"{path}: {error}") from error
+        known = Path(path).name in str(error)
+        raise TraceError(str(error) if known else f"{path}: {error}") from error
 
 
 def _width() -> int:
