@@ -33,6 +33,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--answers", type=Path, metavar="DIR", help="where answers are kept (default OUT/answers)"
     )
+    parser.add_argument(
+        "--texts",
+        type=Path,
+        metavar="FILE.npz",
+        help="answers without features: read if it is there, completed when all are answered",
+    )
     parser.add_argument("--tokens", type=int, help="tokens the verifier shall write (default 1000000)")
     parser.add_argument("--blocks", metavar="L,L,...", help="verifier layers the drafter starts from")
     parser.add_argument(
@@ -89,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         task=args.task,
         answers=args.answers,
+        kept_texts=args.texts,
         workers=workers,
         dtype=args.dtype,
         device=args.device,

@@ -5,14 +5,16 @@ shards.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from ..layers import BlockRunner
 from .answers import Answering
 from .lanes import LaneRunner
 from .prompts import Prompt
 from .shards import ShardFolder, batches
+from .texts import Texts, recompute
 
 SHARD_TOKENS = 16384
 
@@ -46,13 +48,14 @@ def collect(
     *,
     worker: int = 0,
     workers: int = 1,
+    texts: Texts | None = None,
     progress: Callable[[int], None] = lambda new: None,
 ) -> int:
     """Answer prompts that no shard holds yet until `plan.tokens` new tokens are there; new tokens in all.
 
     Worker w of n takes every n-th prompt and its share of the tokens, and stops early when prompts run out.
-    What a shard holds is never made twice; texts in the making when the process is killed are made again,
-    the same. `progress` hears of new tokens as shards are written.
+    What a shard or `texts` holds is never made twice; texts in the making when the process is killed are made
+    again, the same. `progress` hears of new tokens as shards are written.
     """
     mine = prompts[worker::workers]
     done = folder.summary()
@@ -71,8 +74,11 @@ def collect(
         eos_ids=eos_ids,
         seed=plan.seed,
     )
-    left: Iterator[Prompt] = (prompt for prompt in mine if prompt.index not in done)
-    for answers in batches(answering.answers(left), min(SHARD_TOKENS, share - have)):
+    left = [prompt for prompt in mine if prompt.index not in done]
+    known = texts or {}
+    again = recompute(lanes, left, known)
+    new_ones = answering.answers(prompt for prompt in left if prompt.index not in known)
+    for answers in batches(chain(again, new_ones), min(SHARD_TOKENS, share - have)):
         folder.write(f"{worker}-{time.time_ns()}", answers)
         new = sum(answer.new_tokens for answer in answers)
         have += new

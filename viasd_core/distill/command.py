@@ -35,6 +35,7 @@ from .prompts import prepare, read_prompts
 from .request import Request
 from .shards import ShardFolder, read_shard
 from .team import Team, join_team
+from .texts import read_texts, write_texts
 from .train import Progress, Trainer, Training
 from .workers import Work, answer_all
 
@@ -49,6 +50,7 @@ def distill(
     *,
     task: str | None = None,
     answers: Path | None = None,
+    kept_texts: Path | None = None,
     workers: int = 1,
     dtype: str = "auto",
     device: str = "auto",
@@ -57,8 +59,9 @@ def distill(
     """Make the drafter `request` asks for in folder `out`; figures for `--json`.
 
     `task` names the layout of `data` where it cannot be recognised. `answers` is where the verifier's
-    answers are kept and looked for (default: `out`/answers); drafters of all kinds can share them. Raises
-    DataError, SettingsError, SourceError, PairError.
+    answers are kept and looked for (default: `out`/answers); drafters of all kinds can share them.
+    `kept_texts` is a file of answers without features: taken from where it holds them, completed when all are
+    there. Raises DataError, SettingsError, SourceError, PairError.
     """
     started = time.perf_counter()
     texts = read_prompts(data, task)
@@ -83,10 +86,13 @@ def distill(
     verifier = public_identity(pair.verifier.identity)
     identity = plan.identity(verifier, digest)
     folder = ShardFolder(answers or out / "answers", identity)
-    work = Work(given, dtype, device, prompts, folder.folder, identity, plan)
+    known = read_texts(kept_texts, identity) if kept_texts else {}
+    work = Work(given, dtype, device, prompts, folder.folder, identity, plan, kept_texts)
     with tqdm(total=request.tokens // team.size, unit="tok", desc="answering", disable=quiet(team)) as bar:
         answer_all(pair, work, workers, team, bar.update)
     team.wait()
+    if kept_texts and team.leads:
+        say(f"{write_texts(kept_texts, folder, identity, known)} texts in {kept_texts}")
     tokens = sum(folder.summary().values())
     say(f"{tokens} tokens of the verifier's own; peak memory {peak_memory():.1f} GB")
     objective = make_objective(request, target, folder, plan, say)

@@ -21,6 +21,7 @@ from .collect import Plan, collect
 from .prompts import Prompt
 from .shards import ShardFolder
 from .team import Team
+from .texts import read_texts
 
 Progress = Callable[[int], None]
 GOODBYE_S = 10.0  # to end by itself after the last word
@@ -37,6 +38,7 @@ class Work:
     folder: Path
     identity: dict[str, Any]
     plan: Plan
+    texts: Path | None = None  # answers without features, made before
 
 
 def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: Progress) -> int:
@@ -108,6 +110,7 @@ def _collect(pair: ModelPair, work: Work, place: int, workers: int, progress: Pr
         work.plan,
         worker=place,
         workers=workers,
+        texts=read_texts(work.texts, work.identity) if work.texts else None,
         progress=progress,
     )
 
