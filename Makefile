@@ -10,7 +10,7 @@ PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
-SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25
 MEASURE := $(BIN)/python -m viasd_core bench --preset tiny --methods ar,sd,via-sd \
 	--baselines hf,hf-lookup --data benchmarks/prompts.jsonl --limit 12 --max-new-tokens 96 --repeats 3 \
 	--tracing-cost

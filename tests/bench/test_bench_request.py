@@ -46,6 +46,8 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     ("changes", "words"),
     [
         (["--limit", "0"], "--limit is 0"),
+        (["--ablations"], "--ablations takes parts of cure away; add cure to --methods"),
+        (["--v-max", "9"], "--v-max is not used by ar, sd, via-sd"),
         (["--repeats", "-1"], "--repeats is -1"),
         (["--max-new-tokens", "0"], "max_new_tokens is 0"),
         (["--limit", "many"], "--limit"),

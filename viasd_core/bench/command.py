@@ -20,6 +20,7 @@ from .gamma import CANDIDATES, search_gamma
 from .layouts import BenchItem
 from .measure import BenchPrompt, Runner, measure, warm_up
 from .provenance import file_facts, provenance
+from .repairs import ablations
 from .request import Request
 from .results import BASE, UNTRACED, document, prompt_entry, write_result
 from .runners import EngineRunner, method_settings
@@ -60,6 +61,8 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
         check_drafter(method, pair.drafter.kind)
         refuse_drafter(method, pair)
     lanes = [*engine_lanes(pair, settings), *tiered_lanes(pair, tiered.values())]
+    if request.ablations:
+        lanes += engine_lanes(pair, ablations(settings["cure"]))
     for drafter in request.more_drafters:
         lanes += drafted_lanes(drafter, pair, settings)
     lanes += [*baseline_lanes(pair, settings[BASE], request.baselines)]
@@ -179,9 +182,10 @@ def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) 
 
 
 def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
+    """A lane for each of the `settings`, by their labels."""
     return [
-        engine_lane(EngineRunner(method, with_tiers(pair, chosen), chosen))
-        for method, chosen in settings.items()
+        engine_lane(EngineRunner(label, with_tiers(pair, chosen), chosen))
+        for label, chosen in settings.items()
     ]
 
 

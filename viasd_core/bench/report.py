@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import DataError
 from ..terminal import printable
 from ..trace import PHASES, ratio
-from . import payoff
+from . import payoff, repairs
 
 Row = Sequence[str]
 
@@ -37,7 +37,8 @@ def sections(result: dict[str, Any], name: str) -> str:
     traced = [entry for entry in methods if entry["phases_ms"]]
     if traced:
         parts += ["### Milliseconds a token, by phase", phase_table(traced)]
-    more = (layers_text(methods), payoff_text(result), gamma_text(result), tracing_text(result))
+    compared = (layers_text(methods), repairs_text(result), payoff_text(result))
+    more = (*compared, gamma_text(result), tracing_text(result))
     parts += [text for text in more if text]
     return "\n\n".join(parts) + "\n"
 
@@ -163,6 +164,45 @@ def layers_text(methods: Sequence[dict[str, Any]]) -> str:
         for count, entry in ranked
     ]
     return "\n\n".join(["### By number of layers (as in the paper's Table 1)", table(head, rows)])
+
+
+def repairs_text(result: dict[str, Any]) -> str:
+    """Blocks with and without repairs, as CURE's tables 1 and 4 put it; nothing unless both were measured."""
+    entries = repairs.block_methods(result)
+    if not entries:
+        return ""
+    base = next(entry for entry in entries if entry["label"] == repairs.PARALLEL)
+    head = (
+        "method", "ms a token", "speedup over ar", "drafts kept a step", "tokens a step", "over block",
+        "time over block", "tokens repairs gained", "identical to ar", "paper: kept", "paper: time",
+    )  # fmt: skip
+    rows = []
+    for entry in entries:
+        found = repairs.kept(result["prompts"], entry["label"], entry, base)
+        published = repairs.PUBLISHED.get(entry["label"], (None, None))
+        judged = entry["quality"]
+        rows.append(
+            (
+                entry["label"],
+                number(1000 / entry["tokens_per_s"], 1),
+                with_interval(entry["ratio_to_ar"], entry["ratio_ci"]),
+                number(found.drafts, 3),
+                number(found.tokens, 3),
+                with_interval(found.over_parallel, found.over_parallel_ci, 3),
+                number(found.time_over_parallel, 3),
+                str(found.extra),
+                share(judged["identical_to_ar"], judged["compared_to_ar"]),
+                *(number(value, 3) for value in published),
+            )
+        )
+    return "\n\n".join(["### Blocks and their repairs", table(head, rows), REPAIRS_NOTE])
+
+
+REPAIRS_NOTE = (
+    "Over block: tokens a step over those of the same drafter's single path on the same prompts, with the "
+    "paired bootstrap interval; time over block: milliseconds a token. The last columns are the same ratios in "
+    "CURE's Table 4 (Qwen3-8B on a GPU)."
+)
 
 
 def layers_of(entry: dict[str, Any]) -> int:

@@ -38,6 +38,7 @@ class Request:
     verifier: str | None = None
     drafter: str | None = None
     more_drafters: tuple[str, ...] = ()  # the drafting methods are measured with each of these as well
+    ablations: bool = False  # cure is measured without branch 0, without resynchronisation and without both
     tiers: tuple[str, ...] = ()  # via-sd is measured with each of these tiers as well, `0.6,0.45` for one
     dtype: str = "auto"
     device: str = "auto"
@@ -52,6 +53,8 @@ class Request:
             raise SettingsError(f"--methods is empty; name at least one of {', '.join(METHODS)}")
         if self.tracing_cost and "via-sd" not in self.methods:
             raise SettingsError("--tracing-cost measures via-sd; add via-sd to --methods")
+        if self.ablations and "cure" not in self.methods:
+            raise SettingsError("--ablations takes parts of cure away; add cure to --methods")
         for given in self.tiers:
             if "via-sd" not in self.methods:
                 raise SettingsError("--tiers is about via-sd; add via-sd to --methods")

@@ -25,6 +25,9 @@ OVERRIDES = {
     "skip_ratio": float,
     "alpha1": float,
     "alpha2": float,
+    "tau_margin": float,
+    "v_max": int,
+    "max_positions": int,
 }
 
 
@@ -71,6 +74,11 @@ def add_parser(commands: Any) -> None:
         default=[],
         metavar="T,T",
         help="via-sd also with these slim verifiers, weakest first, as generate takes them; may be repeated",
+    )
+    parser.add_argument(
+        "--ablations",
+        action="store_true",
+        help="cure also without branch 0, without resynchronisation, and without both",
     )
     parser.add_argument(
         "--tracing-cost", action="store_true", help="via-sd also without a trace, and the difference"
@@ -154,6 +162,7 @@ def request_from(args: argparse.Namespace) -> Request:
         max_new_tokens=args.max_new_tokens,
         repeats=args.repeats,
         best_gamma=args.best_gamma,
+        ablations=args.ablations,
         tracing_cost=args.tracing_cost,
         raw=args.raw,
         overrides={name: value for name, value in overrides.items() if value is not None},
