@@ -200,8 +200,8 @@ def repairs_text(result: dict[str, Any]) -> str:
 
 REPAIRS_NOTE = (
     "Over block: tokens a step over those of the same drafter's single path on the same prompts, with the "
-    "paired bootstrap interval; time over block: milliseconds a token. The last columns are the same ratios in "
-    "CURE's Table 4 (Qwen3-8B on a GPU)."
+    "paired bootstrap interval; time over block: milliseconds a token. The last columns are the same ratios "
+    "in CURE's Table 4 (Qwen3-8B on a GPU)."
 )
 
 
