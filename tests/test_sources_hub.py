@@ -156,6 +156,7 @@ def test_a_hub_model_is_fetched_and_loads_as_it_was_saved(hub: Hub, tmp_path: Pa
     assert loaded.tokenizer("the end").input_ids == toy_tokenizer()("the end").input_ids
 
 
+@pytest.mark.slow
 def test_only_the_files_that_are_needed_are_fetched(hub: Hub, tmp_path: Path) -> None:
     ask("toys/model@main", hub.url, tmp_path / "home")
     fetched = {path.rsplit("/", 1)[-1] for path in hub.requests if "/resolve/" in path}
@@ -218,6 +219,7 @@ def test_another_family_is_refused_before_its_weights_are_fetched(hub: Hub, tmp_
     assert not [path for path in hub.requests if path.endswith(".safetensors")]
 
 
+@pytest.mark.slow
 def test_a_repository_without_safetensors_is_refused(hub: Hub, tmp_path: Path) -> None:
     (hub.folder / "model.safetensors").unlink()
     answer = ask("toys/model", hub.url, tmp_path / "home")

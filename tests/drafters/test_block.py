@@ -44,7 +44,7 @@ def test_greedy_text_is_plain_decodings_for_every_family(family: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("slim_kv", ["shared", "own"])
+@pytest.mark.parametrize("slim_kv", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 def test_strict_three_tier_text_is_plain_decodings(kind: str, slim_kv: str, tmp_path: Path) -> None:
     pair, trained = block_drafter(tmp_path, kind)
     assert texts_agree(pair, trained, [2, 6, 1], mask=MASKED, strict=True, gamma=3, slim_kv=slim_kv) > 0

@@ -78,6 +78,7 @@ def test_a_threshold_moved_to_zero_takes_effect(tab: Tab, tmp_path: Path) -> Non
     assert (last.alpha1, last.alpha2) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_arrow_keys_on_a_slider_end_at_the_last_value(tab: Tab, tmp_path: Path) -> None:
     """The last event of a flood was dropped, or every step was queued (gradio 3204, 3443)."""
     tab.start()
@@ -185,7 +186,7 @@ def test_what_is_shown_is_complete_when_the_run_has_ended(tab: Tab, site: Served
 
 def test_a_new_run_can_be_started_after_a_stop_again_and_again(tab: Tab, site: Served) -> None:
     """After a cancel the next run froze until the page was reloaded (gradio 11586)."""
-    rounds(tab, site, 8)
+    rounds(tab, site, 4)
 
 
 def test_run_pressed_during_a_run_ends_it_and_starts_the_next(tab: Tab, site: Served) -> None:
@@ -199,7 +200,10 @@ def test_run_pressed_during_a_run_ends_it_and_starts_the_next(tab: Tab, site: Se
     tab.wait("shown.running && shown.cycles > 2")
     tab.press("stop")
     tab.stopped()
-    assert tab.report()["duplicates"] == 0
+    shown = tab.report()
+    later = site[0].sessions.find(shown["run"])
+    assert later is not None and later is not earlier
+    assert shown["text"] == later.trace.text
 
 
 def rounds(tab: Tab, site: Served, count: int) -> None:
@@ -230,6 +234,7 @@ def footprint(site: Served) -> tuple[int, int, int]:
     return ours, len(demo.app.iterators), sum(map(len, demo._queue.pending_event_ids_session.values()))
 
 
+@pytest.mark.slow
 def test_three_tabs_of_one_browser_all_work(open_tab: Callable[..., Tab]) -> None:
     """With about five tabs the app stalls without an error (gradio 8346); three must work."""
     first = open_tab()

@@ -123,7 +123,9 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "direct" else pytest.mark.slow) for name in CUTS]
+)
 def test_a_token_of_via_sd_follows_the_one_step_law_of_its_three_regions(name: str) -> None:
     """V3: regions from raw q' rows, draws and tests from processed ones; q itself must fail."""
     (tau1, tau2), sampling = CUTS[name]

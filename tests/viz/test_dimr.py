@@ -212,7 +212,7 @@ def test_the_buttons_tell_the_page_what_is_asked_for(
     assert page.evaluate("triggers.at(-1)") == ["dimr_resume", {"search": "search-1", "judge": True}]
 
 
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_and_every_control_has_a_name(
     open_panel: OpenPanel, follow: Callable[..., None], width: int, scheme: str
