@@ -23,7 +23,7 @@ def test_show_puts_each_tier_code_under_its_token() -> None:
 
 
 def test_show_marks_tokens_of_a_repair_branch() -> None:
-    assert "FF\u2442F\u2442+F+" in show(tree_trace(), width=80).splitlines()
+    assert "FF\u03a8F\u03a8+F+" in show(tree_trace(), width=80).splitlines()
 
 
 def test_show_lists_every_cycle_with_its_counts_and_reason() -> None:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import sample_traces
+from sample_trees import cure_run
 from viasd_core.trace import CycleEvent, Trace
 from viz import wire
 
@@ -100,6 +101,15 @@ def test_an_unknown_full_verifier_is_said_to_be_unknown(page: Page, show: Callab
         "The full verifier has not run yet, so its time is unknown."
     )
     expect(page.locator(".cost")).to_have_count(0)
+
+
+def test_a_verifier_that_ran_over_trees_only_is_not_said_to_have_rested(
+    page: Page, show: Callable[..., None]
+) -> None:
+    trace = cure_run()
+    trace.cycles = [replace(row, phase_us=row.phase_us | {"full": 0, "tree": 500}) for row in trace.cycles]
+    show(page, trace)
+    expect(page.locator(".pays")).to_contain_text("The full verifier ran over trees only")
 
 
 def test_without_a_judged_draft_two_tiers_are_not_estimated(page: Page, show: Callable[..., None]) -> None:

@@ -175,4 +175,4 @@ def test_repair_branches_are_marked_over_their_tier(page: Page, show: Callable[.
     show(page, sample_traces.tree_trace())
     assert page.locator(".tokens .t.F.rep").count() == 2
     assert page.locator(".tokens .t.rep1").count() == 1
-    expect(page.locator(".tier-chips")).to_contain_text("⑂ repair 2")
+    expect(page.locator(".tier-chips")).to_contain_text("Ψ repair 2")

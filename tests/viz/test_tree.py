@@ -237,7 +237,7 @@ def test_the_first_token_of_a_repair_has_a_mark_wherever_it_stands(
     mark = page.locator(".tokens .t.rep1").first.evaluate(
         "node => getComputedStyle(node, '::before').content"
     )
-    assert mark == '"⑂⏎"'
+    assert mark == '"Ψ⏎"'
     line = "node => getComputedStyle(node).textDecorationStyle"
     assert page.locator(".tokens .t.rep").first.evaluate(line) == "double"
 

@@ -65,7 +65,7 @@ export class Legend {
     }
     const rows = app.store.tokens.filter((row) => row.cycle <= app.until);
     const ghosts = rows.filter((row) => row.verdict === "rejected" || row.verdict === "discarded").length;
-    this.badge(this.repair, rows.filter((row) => row.emitted && row.branch > 0).length, "⑂ repair");
+    this.badge(this.repair, rows.filter((row) => row.emitted && row.branch > 0).length, "Ψ repair");
     this.badge(this.retracted, rows.filter((row) => row.verdict === "retracted").length, "taken back");
     this.badge(this.hidden, rows.filter((row) => row.emitted && !row.shown).length, "not in the text");
     setText(this.ghosts, `× Rejected drafts ${ghosts}`);

@@ -44,6 +44,7 @@ export function breakEven(store, summary, until = Infinity) {
   const phases = summary.phases_us;
   const tQ = fullForwardTime(store, until);
   if (!summary.cycles) return {unknown: "There are no cycles yet."};
+  if (tQ <= 0 && phases.tree > 0) return {unknown: "The full verifier ran over trees only, so the time of a plain forward is unknown."};
   if (tQ <= 0) return {unknown: "The full verifier has not run yet, so its time is unknown."};
   const draft = phases.draft / summary.cycles;
   const plain = {name: "full forward a token", us: tQ, measured: true};

@@ -81,7 +81,7 @@ function drawNode({row, depth, first}, {x, y, wide}, {tau, repaired}, name) {
     row.is_ufp ? diamond(row.margin, tau, first ? x + 34 : x + 8, top - 8, repaired.has(depth)) : null);
 }
 
-// The fork that marks such tokens in the text (U+2442) as a shape, since few fonts have it, and the number of the branch.
+// The fork that marks such tokens in the text, as a shape, and the number of the branch.
 function tag(branch, x, y) {
   return [
     svg("path", {class: "tree-fork", d: `M${x + 1} ${y - 9}v3q0 2 3 2q3 0 3 -2v-3M${x + 4} ${y - 4}v4`}),
