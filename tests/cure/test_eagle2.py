@@ -12,6 +12,7 @@ import torch
 from drafters.checkpoint_files import eagle, target_of
 from drafters.runs import (
     GREEDY,
+    begun,
     block_drafter,
     noise,
     parts_with,
@@ -31,7 +32,6 @@ from viasd_core.masks import chain_pass
 from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
 from viasd_core.transfer import to_device
-from viasd_core.verifier import Verifier
 
 TEXT = [1, 4, 2, 7, 7, 0, 3, 5, 6]
 
@@ -40,15 +40,6 @@ def small(tmp_path: Path, family: str = "llama", vocab: int = 8) -> tuple[ModelP
     pair = toy_pair(family, drafter="none", layers=6, vocab=vocab)
     target = target_of(pair)
     return pair, load(eagle(tmp_path, target.config, vocab - 2, seed=5), target)
-
-
-def started(pair: ModelPair, trained: Trained, text: Sequence[int]) -> EagleDrafter:
-    verifier = Verifier(parts_with(pair, trained).runner, 300, taps=trained.taps)
-    verifier.prefill(text[:-1])
-    drafter = trained.make(verifier, 300)
-    assert isinstance(drafter, EagleDrafter)
-    drafter.begin(text)
-    return drafter
 
 
 def forced_chain(drafter: EagleDrafter, path: Sequence[int]) -> list[float]:
@@ -67,14 +58,14 @@ def forced_chain(drafter: EagleDrafter, path: Sequence[int]) -> list[float]:
 @torch.inference_mode()
 def test_every_candidate_has_the_chance_that_a_chain_down_to_it_gives(tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    drafter = started(pair, trained, TEXT)
+    drafter: EagleDrafter = begun(pair, trained, TEXT)
     found, forwards = drafter.draft_tree(4, 3)
     assert forwards == 4 and len(found) == 3 + 3 * 9
     parents = [one.parent for one in found]
     tree.check(parents)
     for index, one in enumerate(found):
         path = [found[node].token for node in tree.path(parents, index)]
-        said = forced_chain(started(pair, trained, TEXT), path)
+        said = forced_chain(begun(pair, trained, TEXT), path)
         assert one.logp == pytest.approx(said[-1], abs=1e-9)
         assert one.value == pytest.approx(sum(said), abs=1e-9)
 
@@ -82,8 +73,8 @@ def test_every_candidate_has_the_chance_that_a_chain_down_to_it_gives(tmp_path: 
 @torch.inference_mode()
 def test_a_tree_of_width_one_is_the_greedy_chain(tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    found, _ = started(pair, trained, TEXT).draft_tree(5, 1)
-    chain = started(pair, trained, TEXT).draft(5, GREEDY, noise())
+    found, _ = begun(pair, trained, TEXT).draft_tree(5, 1)
+    chain = begun(pair, trained, TEXT).draft(5, GREEDY, noise())
     assert [one.token for one in found] == chain.tokens.tolist()
     assert [one.parent for one in found] == [-1, 0, 1, 2, 3]
 
@@ -91,7 +82,7 @@ def test_a_tree_of_width_one_is_the_greedy_chain(tmp_path: Path) -> None:
 @torch.inference_mode()
 def test_each_level_expands_its_most_valuable_nodes(tmp_path: Path) -> None:
     pair, trained = small(tmp_path)
-    found, _ = started(pair, trained, TEXT).draft_tree(4, 2)
+    found, _ = begun(pair, trained, TEXT).draft_tree(4, 2)
     levels = tree.depths([one.parent for one in found])
     for level in range(1, 3):
         here = [index for index, at in enumerate(levels) if at == level]

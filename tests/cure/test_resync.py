@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from drafters.runs import GREEDY, block_drafter, noise, parts_with, texts_agree
+from drafters.runs import GREEDY, begun, block_drafter, noise, parts_with, texts_agree
 from laws.test_caches import caches_follow_from_the_text
 from viasd_core.decode import Loop
 from viasd_core.drafters.base import BlockParallel, Draft
@@ -26,16 +26,6 @@ KINDS = ("plain", "domino", "reduced", "reduced domino")
 
 def repaired(event: CycleEvent) -> bool:
     return any(row.branch and row.on_best_path for row in event.tree)
-
-
-def begun(pair: ModelPair, trained: Trained, text: list[int]) -> BlockParallel:
-    """A drafter that has read `text` beside a verifier that has."""
-    verifier = Verifier(parts_with(pair, trained).runner, 64, taps=trained.taps)
-    verifier.prefill(text[:-1])
-    drafter = trained.make(verifier, 64)
-    assert isinstance(drafter, BlockParallel)
-    drafter.begin(text)
-    return drafter
 
 
 @pytest.mark.parametrize("method", ["block", "cure"])
@@ -173,7 +163,7 @@ def test_a_redrawn_block_is_the_one_a_pass_of_its_own_would_give(kind: str, tmp_
     context keeps no row of it.
     """
     pair, trained = block_drafter(tmp_path, kind)
-    drafter = begun(pair, trained, [1, 4, 2, 7, 7, 0, 3, 5, 6])
+    drafter: BlockParallel = begun(pair, trained, [1, 4, 2, 7, 7, 0, 3, 5, 6])
     before = drafter.draft(4, GREEDY, noise())
     known = [[3], [3, 1], [6, 6, 2], [*before.tokens.tolist()[:2], 5]]
     together = drafter.redraw(known, 4, GREEDY, noise())
@@ -194,7 +184,7 @@ def test_an_unchanged_prefix_redrawn_or_rerolled_gives_the_draft_again(tmp_path:
     masks is the draft.
     """
     pair, trained = block_drafter(tmp_path, "domino")
-    drafter = begun(pair, trained, PROMPT)
+    drafter: BlockParallel = begun(pair, trained, PROMPT)
     draft = drafter.draft(4, GREEDY, noise())
     own = draft.tokens.tolist()
     assert draft.logits is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from viasd_core.distill.collect import Plan, collect
 from viasd_core.distill.shards import ShardFolder, read_shard
 from viasd_core.distill.texts import Texts, read_texts, write_texts
 from viasd_core.errors import DataError
+from viasd_core.paths import PRESETS
 
 PROMPTS = toy_prompts(15, opening=(9, 3))
 TARGET = toy_target()
+VOCAB = TARGET.runner.vocab_size
 
 
 def answered(
@@ -45,7 +48,7 @@ def test_texts_give_the_same_answers_with_features_of_other_layers(
 ) -> None:
     written = answered(tmp_path / "first", (1, 3))
     assert write_texts(tmp_path / "kept.npz", written, plan_of(), {}) == len(PROMPTS)
-    texts = read_texts(tmp_path / "kept.npz", plan_of((0, 3)))
+    texts = read_texts(tmp_path / "kept.npz", plan_of((0, 3)), VOCAB)
     wanted = rows(written)
 
     class Nobody:
@@ -78,17 +81,17 @@ def test_writing_keeps_what_no_shard_holds(tmp_path: Path) -> None:
     assert 0 < have < len(PROMPTS)
     known: Texts = {900: (5, 6, 7)}
     assert write_texts(tmp_path / "kept.npz", part, plan_of(), known) == have + 1
-    assert read_texts(tmp_path / "kept.npz", plan_of())[900] == (5, 6, 7)
+    assert read_texts(tmp_path / "kept.npz", plan_of(), VOCAB)[900] == (5, 6, 7)
 
 
 def test_no_file_is_no_texts(tmp_path: Path) -> None:
-    assert read_texts(tmp_path / "none.npz", plan_of()) == {}
+    assert read_texts(tmp_path / "none.npz", plan_of(), VOCAB) == {}
 
 
 def test_texts_of_another_plan_are_refused_by_name(tmp_path: Path) -> None:
     write_texts(tmp_path / "kept.npz", answered(tmp_path / "a", (1,)), plan_of(), {})
-    with pytest.raises(DataError, match=r"kept\.npz holds texts made with another seed; name another"):
-        read_texts(tmp_path / "kept.npz", plan_of(seed=3))
+    with pytest.raises(DataError, match=r"kept\.npz holds answers made with another seed; choose another"):
+        read_texts(tmp_path / "kept.npz", plan_of(seed=3), VOCAB)
 
 
 def cut(path: Path) -> None:
@@ -107,10 +110,51 @@ def no_zip(path: Path) -> None:
     path.write_text("texts")
 
 
-@pytest.mark.parametrize("damage", [cut, without_ids, of_objects, no_zip])
+def list_as_plan(path: Path) -> None:
+    np.savez(path, plan=np.array("[1]"), index=np.array([0]), ends=np.array([1]), ids=np.array([3]))
+
+
+def fractions(path: Path) -> None:
+    np.savez(path, plan=np.array("{}"), index=np.array([0.5]), ends=np.array([1.5]), ids=np.array([3.0]))
+
+
+@pytest.mark.parametrize("damage", [cut, without_ids, of_objects, no_zip, list_as_plan, fractions])
 def test_a_damaged_file_is_refused_in_a_sentence(damage: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "kept.npz"
     write_texts(path, answered(tmp_path / "a", (1,)), plan_of(), {})
     damage(path)
     with pytest.raises(DataError, match=r"kept\.npz is damaged or no file of texts"):
-        read_texts(path, plan_of())
+        read_texts(path, plan_of(), VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("index", "ends", "ids"),
+    [
+        ([0, 1], [2, 4], [5, 6, 7]),  # too few ids
+        ([0, 1], [2, 3], [5, 6, 7, 8]),  # too many
+        ([0], [1, 2], [5, 6]),  # a text of no prompt
+        ([0, 1], [2, 1], [5]),  # backwards
+        ([0, 1], [1, 1], [5]),  # an empty text
+        ([0], [2], [5, VOCAB]),  # an id the verifier does not have
+        ([0], [2], [5, -1]),
+        ([0], [11], [5] * 11),  # longer than any answer
+        ([[0]], [[1]], [5]),
+    ],
+)
+def test_texts_that_cannot_be_the_verifiers_are_refused(
+    index: list[Any], ends: list[Any], ids: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.npz"
+    write_texts(path, answered(tmp_path / "a", (1,)), plan_of(), {})
+    plan = np.load(path)["plan"]
+    np.savez(path, plan=plan, index=np.array(index), ends=np.array(ends), ids=np.array(ids))
+    with pytest.raises(DataError, match=r"kept\.npz holds texts that this verifier cannot have written"):
+        read_texts(path, plan_of(), VOCAB)
+
+
+def test_the_texts_that_ship_are_whole() -> None:
+    path = PRESETS / "texts" / "smollm2-135m.npz"
+    with np.load(path, allow_pickle=False) as file:
+        plan = json.loads(str(file["plan"]))
+    texts = read_texts(path, plan, 49_152)
+    assert len(texts) == 2037 and sum(map(len, texts.values())) == 337_837

@@ -53,6 +53,15 @@ def block_drafter(
     return pair, load(saved(tmp_path, *parts), target)
 
 
+def begun(pair: ModelPair, trained: Trained, text: Sequence[int]) -> Any:
+    """A drafter that has read `text`, beside a verifier that has."""
+    verifier = Verifier(parts_with(pair, trained).runner, 300, taps=trained.taps)
+    verifier.prefill(text[:-1])
+    drafter = trained.make(verifier, 300)
+    drafter.begin(text)
+    return drafter
+
+
 def parts_with(pair: ModelPair, trained: Trained) -> Parts:
     """The pair's parts with the loaded drafter; nothing ends a text."""
     parts = replace(parts_of(pair), drafter=trained.make, taps=trained.taps)

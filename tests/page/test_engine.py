@@ -324,5 +324,5 @@ def test_threads_are_back_to_baseline_after_twenty_runs_and_stops(make_engine: M
         until_cycles(run, 1)
         engine.stop(run)
         until_ended(run)
-    until(lambda: engine.idle)
-    until(lambda: threading.active_count() <= before)
+    until(lambda: engine.idle and threading.active_count() <= before)
+    assert engine.idle and threading.active_count() <= before

@@ -86,8 +86,8 @@ def distill(
     verifier = public_identity(pair.verifier.identity)
     identity = plan.identity(verifier, digest)
     folder = ShardFolder(answers or out / "answers", identity)
-    known = read_texts(kept_texts, identity) if kept_texts else {}
-    work = Work(given, dtype, device, prompts, folder.folder, identity, plan, kept_texts)
+    known = read_texts(kept_texts, identity, target.runner.vocab_size) if kept_texts else {}
+    work = Work(given, dtype, device, prompts, folder.folder, identity, plan, known)
     with tqdm(total=request.tokens // team.size, unit="tok", desc="answering", disable=quiet(team)) as bar:
         answer_all(pair, work, workers, team, bar.update)
     team.wait()

@@ -7,7 +7,7 @@ A folder of shards belongs to one plan (verifier, prompts, sampling); another pl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,7 @@ class ShardFolder:
         path = folder / PLAN
         if not path.exists():
             replace_file(path, lambda place: place.write_text(json.dumps(plan, indent=1) + "\n", "utf-8"))
-        kept = _read_plan(path)
-        different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
-        if different:
-            raise DataError(
-                f"{folder} holds answers made with another {', '.join(different)}; choose another folder, or "
-                "the same prompts and settings"
-            )
+        refuse_another(folder, _read_plan(path), plan)
 
     def paths(self) -> list[Path]:
         return sorted(self.folder.glob("shard-*.safetensors"))
@@ -101,6 +95,16 @@ class ShardFolder:
         }
         content = save(tensors)
         replace_file(self.folder / f"shard-{name}.safetensors", lambda place: place.write_bytes(content))
+
+
+def refuse_another(place: Path, kept: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    """Raises DataError where the answers at `place` were made by another plan."""
+    different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
+    if different:
+        raise DataError(
+            f"{place} holds answers made with another {', '.join(different)}; choose another place, or the "
+            "same prompts and settings"
+        )
 
 
 def _read_plan(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..atomic import replace_file
 from ..errors import DataError
 from .answers import STORED, Answer
 from .lanes import LaneRunner
 from .prompts import Prompt
-from .shards import ShardFolder, read_shard
+from .shards import ShardFolder, read_shard, refuse_another
+
+ARRAYS = ("index", "ends", "ids")  # of the prompts; behind each text; of all texts, end to end
+ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, RuntimeError)  # what zipfile raises for a file that is none
 
 Texts = dict[int, tuple[int, ...]]  # index of the prompt -> the ids that answer it
 
@@ -30,7 +35,7 @@ def identity_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in plan.items() if key != "taps"}
 
 
-def read_texts(path: Path, plan: Mapping[str, Any]) -> Texts:
+def read_texts(path: Path, plan: Mapping[str, Any], vocab_size: int) -> Texts:
     """The file's answers; none when there is no file.
 
     Raises DataError for a damaged file and for another plan's.
@@ -39,19 +44,22 @@ def read_texts(path: Path, plan: Mapping[str, Any]) -> Texts:
         return {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            kept = json.loads(str(file["plan"]))
-            index, ends, ids = (file[name].tolist() for name in ("index", "ends", "ids"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            kept = dict(json.loads(str(file["plan"])))
+            index, ends, ids = (file[name].astype(np.int64, casting="same_kind") for name in ARRAYS)
+        lengths = np.diff(ends, prepend=0)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, *ZIP_DAMAGE) as error:
         raise DataError(f"{path} is damaged or no file of texts; name another with --texts") from error
-    wanted = identity_of(plan)
-    different = sorted(key for key in kept.keys() | wanted.keys() if kept.get(key) != wanted.get(key))
-    if different:
-        raise DataError(
-            f"{path} holds texts made with another {', '.join(different)}; name another file, or use the "
-            "same prompts and settings"
-        )
-    starts = [0, *ends[:-1]]
-    return {place: tuple(ids[a:b]) for place, a, b in zip(index, starts, ends, strict=True)}
+    refuse_another(path, kept, identity_of(plan))
+    fits = index.shape == ends.shape == (index.size,) and ids.shape == (lengths.sum(),)
+    longest = plan["max_new_tokens"]
+    if not fits or not _between(lengths, 1, longest) or not _between(ids, 0, vocab_size - 1):
+        raise DataError(f"{path} holds texts that this verifier cannot have written; name another")
+    texts = np.split(ids, ends[:-1]) if index.size else []
+    return {place: tuple(text.tolist()) for place, text in zip(index.tolist(), texts, strict=True)}
+
+
+def _between(values: NDArray[np.int64], least: int, most: int) -> bool:
+    return bool(((values >= least) & (values <= most)).all())
 
 
 def write_texts(path: Path, folder: ShardFolder, plan: Mapping[str, Any], known: Texts) -> int:
@@ -66,7 +74,7 @@ def write_texts(path: Path, folder: ShardFolder, plan: Mapping[str, Any], known:
         content,
         plan=np.array(json.dumps(identity_of(plan))),
         index=np.array(order, np.uint32),
-        ends=np.cumsum([len(found[index]) for index in order], dtype=np.uint64),
+        ends=np.cumsum([len(found[index]) for index in order], dtype=np.uint32),
         ids=np.array([token for index in order for token in found[index]], np.uint32),
     )
     replace_file(path, lambda place: place.write_bytes(content.getbuffer()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty
@@ -21,7 +21,7 @@ from .collect import Plan, collect
 from .prompts import Prompt
 from .shards import ShardFolder
 from .team import Team
-from .texts import read_texts
+from .texts import Texts
 
 Progress = Callable[[int], None]
 GOODBYE_S = 10.0  # to end by itself after the last word
@@ -38,7 +38,7 @@ class Work:
     folder: Path
     identity: dict[str, Any]
     plan: Plan
-    texts: Path | None = None  # answers without features, made before
+    texts: Texts = field(default_factory=dict)  # answers made before
 
 
 def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: Progress) -> int:
@@ -110,7 +110,7 @@ def _collect(pair: ModelPair, work: Work, place: int, workers: int, progress: Pr
         work.plan,
         worker=place,
         workers=workers,
-        texts=read_texts(work.texts, work.identity) if work.texts else None,
+        texts=work.texts,
         progress=progress,
     )
 
