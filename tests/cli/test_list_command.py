@@ -67,7 +67,7 @@ def test_list_drafters_names_kinds_and_trained_ones(
     assert main(["list", "drafters"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["none", "lookup", "layer-skip", "model", "toy-block"]
-    assert "a block in parallel, 3 layers; for org/toy" in lines[-1]
+    assert "a block in parallel, layers: 3; for org/toy" in lines[-1]
 
 
 def test_every_command_of_the_parser_has_a_help_page(capsys: Captured) -> None:

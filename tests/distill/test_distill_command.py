@@ -289,5 +289,5 @@ def test_another_drafter_in_the_same_folder_is_refused_and_the_first_stays(
     assert distill(out, "ar", "--blocks", "0,1,2") == 2
     assert "belongs to a training with other settings or answers" in said(capsys)
     assert distill(out, "ar", "--seed", "1") == 2
-    assert "made with another" in said(capsys)
+    assert "of another plan, which differs in" in said(capsys)
     assert (out / "model.safetensors").read_bytes() == kept

@@ -41,10 +41,10 @@ def test_a_folder_is_opened_again_with_the_same_plan(answers: list[Answer], tmp_
 @pytest.mark.parametrize(
     ("plan", "named"),
     [
-        ({"seed": 1, "taps": [1, 3]}, "another seed;"),
-        ({"seed": 1, "taps": [1, 2]}, "another seed, taps;"),
-        ({"seed": 0}, "another taps;"),
-        ({"seed": 0, "taps": [1, 3], "prompts": "ab"}, "another prompts;"),
+        ({"seed": 1, "taps": [1, 3]}, "differs in seed;"),
+        ({"seed": 1, "taps": [1, 2]}, "differs in seed, taps;"),
+        ({"seed": 0}, "differs in taps;"),
+        ({"seed": 0, "taps": [1, 3], "prompts": "ab"}, "differs in prompts;"),
     ],
 )
 def test_another_plan_is_refused_by_what_differs(plan: dict[str, Any], named: str, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_no_file_is_no_texts(tmp_path: Path) -> None:
 
 def test_texts_of_another_plan_are_refused_by_name(tmp_path: Path) -> None:
     write_texts(tmp_path / "kept.npz", answered(tmp_path / "a", (1,)), plan_of(), {})
-    with pytest.raises(DataError, match=r"kept\.npz holds answers made with another seed; choose another"):
+    with pytest.raises(DataError, match=r"kept\.npz holds answers of another plan, which differs in seed; choose"):
         read_texts(tmp_path / "kept.npz", plan_of(seed=3), VOCAB)
 
 

@@ -88,7 +88,7 @@ def drafters() -> list[tuple[str, str]]:
 def _describe_drafter(config: dict[str, Any]) -> str:
     made_for = config.get("trained_for", {}).get("id", "a verifier it does not name")
     manner = "a block in parallel" if "block_size" in config else "token by token"
-    return f"trained, drafts {manner}, {config.get('num_hidden_layers')} layers; for {made_for}"
+    return f"trained, drafts {manner}, layers: {config.get('num_hidden_layers')}; for {made_for}"
 
 
 LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {

@@ -102,8 +102,8 @@ def refuse_another(place: Path, kept: Mapping[str, Any], plan: Mapping[str, Any]
     different = sorted(key for key in kept.keys() | plan.keys() if kept.get(key) != plan.get(key))
     if different:
         raise DataError(
-            f"{place} holds answers made with another {', '.join(different)}; choose another place, or the "
-            "same prompts and settings"
+            f"{place} holds answers of another plan, which differs in {', '.join(different)}; choose another "
+            "place, or the same prompts and settings"
         )
 
 
