@@ -81,7 +81,7 @@ class Api:
             )
             self.engine.submit(run, job)
         except ViasdError as error:
-            raise gr.Error(str(error)) from error
+            raise gr.Error(str(error), print_exception=False) from error
         self.sessions.add(str(request.session_hash), run)
         try:
             for _ in stream(run, REPORT_S):
@@ -94,14 +94,19 @@ class Api:
         found = self.sessions.find(run)
         folder = self.sessions.folder(found) if found else None
         if found is None or folder is None:
-            raise gr.Error("there is no such run; give an id that generate answered with in this session")
+            raise gr.Error(
+                "there is no such run; give an id that generate answered with in this session",
+                print_exception=False,
+            )
         if not found.trace.cycles or not found.ended:
-            raise gr.Error("the run holds no finished trace yet; wait until it has ended")
+            raise gr.Error(
+                "the run holds no finished trace yet; wait until it has ended", print_exception=False
+            )
         path = folder / "viasd-trace.zip"
         try:
             found.trace.save(path)
         except TraceError as error:
-            raise gr.Error(str(error)) from error
+            raise gr.Error(str(error), print_exception=False) from error
         return {"path": str(path), "meta": {"_type": "gradio.FileData"}}
 
     def list(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class SearchApi:
             run = self.searching.new(name, drafter, values)
             self.searching.submit(run)
         except ViasdError as error:
-            raise gr.Error(str(error)) from error
+            raise gr.Error(str(error), print_exception=False) from error
         try:
             for _ in stream(run, REPORT_S):
                 yield report(run)

@@ -90,7 +90,7 @@ def test_no_file_is_no_texts(tmp_path: Path) -> None:
 
 def test_texts_of_another_plan_are_refused_by_name(tmp_path: Path) -> None:
     write_texts(tmp_path / "kept.npz", answered(tmp_path / "a", (1,)), plan_of(), {})
-    with pytest.raises(DataError, match=r"kept\.npz holds answers of another plan, which differs in seed; choose"):
+    with pytest.raises(DataError, match="holds answers of another plan, which differs in seed; choose"):
         read_texts(tmp_path / "kept.npz", plan_of(seed=3), VOCAB)
 
 
@@ -110,6 +110,23 @@ def no_zip(path: Path) -> None:
     path.write_text("texts")
 
 
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    start = content.index(b"ids.npy") + 40
+    content[start : start + 16] = bytes(255 - byte for byte in content[start : start + 16])
+    path.write_bytes(content)
+
+
+def one_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))
+
+
+def no_dimension(path: Path) -> None:
+    plan = np.load(path)["plan"]
+    np.savez(path, plan=plan, index=np.array([0]), ends=np.array(1), ids=np.array([3]))
+
+
 def list_as_plan(path: Path) -> None:
     np.savez(path, plan=np.array("[1]"), index=np.array([0]), ends=np.array([1]), ids=np.array([3]))
 
@@ -118,7 +135,10 @@ def fractions(path: Path) -> None:
     np.savez(path, plan=np.array("{}"), index=np.array([0.5]), ends=np.array([1.5]), ids=np.array([3.0]))
 
 
-@pytest.mark.parametrize("damage", [cut, without_ids, of_objects, no_zip, list_as_plan, fractions])
+@pytest.mark.parametrize(
+    "damage",
+    [cut, without_ids, of_objects, no_zip, flipped, one_array, no_dimension, list_as_plan, fractions],
+)
 def test_a_damaged_file_is_refused_in_a_sentence(damage: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "kept.npz"
     write_texts(path, answered(tmp_path / "a", (1,)), plan_of(), {})
@@ -139,6 +159,7 @@ def test_a_damaged_file_is_refused_in_a_sentence(damage: Callable[[Path], None],
         ([0], [2], [5, -1]),
         ([0], [11], [5] * 11),  # longer than any answer
         ([[0]], [[1]], [5]),
+        ([0, 0], [1, 2], [5, 6]),  # two texts of one prompt
     ],
 )
 def test_texts_that_cannot_be_the_verifiers_are_refused(

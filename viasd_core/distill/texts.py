@@ -50,7 +50,7 @@ def read_texts(path: Path, plan: Mapping[str, Any], vocab_size: int) -> Texts:
     except (OSError, ValueError, TypeError, KeyError, EOFError, *ZIP_DAMAGE) as error:
         raise DataError(f"{path} is damaged or no file of texts; name another with --texts") from error
     refuse_another(path, kept, identity_of(plan))
-    fits = index.shape == ends.shape == (index.size,) and ids.shape == (lengths.sum(),)
+    fits = index.shape == ends.shape == (len(np.unique(index)),) and ids.shape == (lengths.sum(),)
     longest = plan["max_new_tokens"]
     if not fits or not _between(lengths, 1, longest) or not _between(ids, 0, vocab_size - 1):
         raise DataError(f"{path} holds texts that this verifier cannot have written; name another")
