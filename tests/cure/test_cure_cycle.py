@@ -66,7 +66,7 @@ def test_sampled_text_has_exactly_the_verifiers_law(name: str) -> None:
     q = random_table(4, 1, 71, scale=1.2, episode=2)
     drafter = near(q, 0.5, 72)
     settings = Settings(**{"method": "cure", "temperature": 1.0, "seed": 5, **VARIANTS[name]})
-    outputs = sampled(table_parts(TableRunner(q), drafter, longest=4), settings, count=8_000)
+    outputs = sampled(table_parts(TableRunner(q), drafter, longest=4), settings, count=20_000)
     assert episode_p_value(outputs, joint_law(q, 2)) > 1e-3
     assert episode_p_value(outputs, joint_law(drafter, 2)) < 1e-3, "the test has no power"
 

@@ -34,12 +34,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def open_tab(browser: Browser, site: Served) -> Iterator[Callable[..., Tab]]:
-    """Open a tab in a browser context of its own, as another user would. Afterwards the slot must be free."""
+    """Open a tab in a browser context of its own, as another user would. Afterwards the slot must be free.
+
+    Only a tab opened with `charts` gets the chart library: reading it costs a slow machine seconds a tab.
+    """
     page, address = site
     tabs: list[tuple[BrowserContext, Tab]] = []
 
-    def open_one(width: int = 1280, height: int = 900, query: str = "") -> Tab:
+    def open_one(width: int = 1280, height: int = 900, query: str = "", charts: bool = False) -> Tab:
         context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        if not charts:
+            context.route("**/plotly.min.js", lambda route: route.abort())
         tab = Tab(context.new_page(), address + query)
         tabs.append((context, tab))
         return tab

@@ -90,7 +90,7 @@ class MaskTab:
 def test_a_search_is_watched_stopped_used_in_a_running_generation_saved_and_opened_again(
     open_tab: OpenTab, tmp_path: Path
 ) -> None:
-    tab = open_tab()
+    tab = open_tab(charts=True)
     masks = MaskTab(tab)
     masks.search()
     masks.wait("shown.points > 0")

@@ -34,7 +34,7 @@ def test_a_hostile_prompt_that_is_refused_is_inert_in_the_notice(open_tab: OpenT
 
 
 def test_hostile_tokens_and_titles_are_inert_in_a_recorded_run(open_tab: OpenTab) -> None:
-    tab = open_tab()
+    tab = open_tab(charts=True)
     tab.choose("example", "hostile")
     tab.wait("shown.text.includes('onerror')")
     tab.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
@@ -47,7 +47,7 @@ def test_hostile_tokens_and_titles_are_inert_in_a_recorded_run(open_tab: OpenTab
 
 def test_charts_are_drawn_with_the_installed_plotly_and_have_height(open_tab: OpenTab) -> None:
     """A second bundled plotly.js drew figures wrongly, and hidden plots had no height (10475, 13539)."""
-    tab = open_tab()
+    tab = open_tab(charts=True)
     tab.wait("shown.tokens === 11")
     plot = tab.page.locator(".viasd .js-plotly-plot").first
     tab.page.mouse.wheel(0, 4000)

@@ -14,6 +14,7 @@ from page_toys import until
 from viasd_core.trace_check import check
 
 Served = tuple[Page, str]
+OpenTab = Callable[..., Tab]
 MORE_MEMORY = 96 * 2**20
 
 
@@ -161,8 +162,9 @@ def test_the_page_can_be_driven_by_keyboard_alone(tab: Tab) -> None:
     tab.stopped()
 
 
-def test_the_page_stays_usable_while_a_run_streams(tab: Tab) -> None:
+def test_the_page_stays_usable_while_a_run_streams(open_tab: OpenTab) -> None:
     """The interface locked up while a generator ran (gradio 6609)."""
+    tab = open_tab(charts=True)
     tab.start()
     tab.advanced()
     expect(tab.page.locator("#viasd-gate")).to_be_visible()
