@@ -33,6 +33,16 @@ def test_show_lists_every_cycle_with_its_counts_and_reason() -> None:
     assert sum(bool(re.match(r" +\d+ +4 ", line)) for line in lines) == 4
 
 
+def test_show_names_the_branch_that_won_and_leaves_out_columns_that_say_nothing() -> None:
+    lines = show(tree_trace(), width=80).splitlines()
+    header = next(line.split() for line in lines if line.startswith("cycle"))
+    assert "nodes" in header and "why" not in header
+    row = next(line.split() for line in lines if line.strip().startswith("0 "))
+    assert row[header.index("nodes")] == str(tree_trace().cycles[0].tree_nodes)
+    assert row[header.index("won")] == "1", "`won by` is one column: its cell stands at the index of `won`"
+    assert "nodes" not in show(via_sd_trace()) and "audit" not in show(tree_trace())
+
+
 def test_show_prints_the_summary_numbers() -> None:
     text = show(via_sd_trace(), width=80)
     for line in (

@@ -7,10 +7,11 @@ by it, + bonus, T target. Everything a model, a file or a prompt put into the tr
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .rows import CycleRow
 from .terminal import display_width, printable
 from .trace import EMITTED_VERDICTS, TokenRow, Trace, ratio
 
@@ -142,38 +143,30 @@ def _paint(text: str, code: str) -> str:
 
 
 def _cycle_table(trace: Trace) -> list[str]:
-    header = [
-        "cycle",
-        "gamma",
-        "drafted",
-        "A",
-        "B",
-        "C kept",
-        "C rewr.",
-        "commit",
-        "full",
-        "settle",
-        "ms",
-        "why",
-    ]
-    rows = [
-        [
-            str(cycle.cycle),
-            str(cycle.gamma),
-            str(cycle.drafted),
-            str(cycle.region_a),
-            str(cycle.region_b),
-            str(cycle.region_c_accepted),
-            str(cycle.region_c_rejected),
-            str(cycle.committed),
-            str(cycle.full_forwards),
-            str(cycle.settle_forwards),
-            f"{sum(cycle.phase_us.values()) / 1000:.1f}",
-            printable(cycle.reason),
-        ]
-        for cycle in trace.cycles
-    ]
-    return _table(header, rows, left=("why",))
+    """A line a cycle; columns that say nothing about this run are left out."""
+    winners = {row.cycle: row.branch for row in trace.tree if row.on_best_path}  # the deepest row stands last
+    columns: dict[str, Callable[[CycleRow], str]] = {
+        "cycle": lambda row: str(row.cycle),
+        "gamma": lambda row: str(row.gamma),
+        "drafted": lambda row: str(row.drafted),
+        "nodes": lambda row: str(row.tree_nodes),
+        "won by": lambda row: str(winners.get(row.cycle, "-")),
+        "A": lambda row: str(row.region_a),
+        "B": lambda row: str(row.region_b),
+        "C kept": lambda row: str(row.region_c_accepted),
+        "C rewr.": lambda row: str(row.region_c_rejected),
+        "commit": lambda row: str(row.committed),
+        "full": lambda row: str(row.full_forwards),
+        "settle": lambda row: str(row.settle_forwards),
+        "ms": lambda row: f"{sum(row.phase_us.values()) / 1000:.1f}",
+        "why": lambda row: printable(row.reason),
+    }
+    if not trace.tree:
+        del columns["nodes"], columns["won by"]
+    if not any(row.reason for row in trace.cycles):
+        del columns["why"]
+    rows = [[cell(row) for cell in columns.values()] for row in trace.cycles]
+    return _table(list(columns), rows, left=("why",))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> list[str]:
@@ -194,8 +187,7 @@ def _summary_lines(trace: Trace) -> Iterator[str]:
     for name, value in measures(trace).items():
         yield f"{name:<24}{_number(value)}"
     audit = trace.summary()["audit"]
-    if audit["judged"]:
-        yield f"{'audited tokens':<24}{audit['judged']}"
+    if audit["agree"] is not None:
         for name in ("agree", "mean_log_q", "mean_kl"):
             yield f"{'audit ' + name:<24}{_number(audit[name])}"
     phases = [f"{name} {spent:.1f}" for name, spent in trace.summary()["phases_ms"].items() if spent]
