@@ -258,6 +258,35 @@ def test_more_slim_verifiers_are_measured_beside_and_reported_by_number_of_layer
     ]  # fmt: skip
 
 
+def test_via_sd_is_measured_at_every_skip_ratio_against_speculative_decoding(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    ratios = ("--skip-ratios", "0.5,0.25", "--limit", "1", "--repeats", "1")
+    assert main(arguments(models, out, *ratios)) == 0
+    entries = json.loads(out.read_text(encoding="utf-8"))["methods"]
+    assert [entry["label"] for entry in entries[3:]] == ["via-sd, r 0.5", "via-sd, r 0.25"]
+    assert [entry["settings"]["skip_ratio"] for entry in entries[3:]] == [0.5, 0.25]
+    assert [entry["mask"].count("0") for entry in entries[3:]] == [2, 1]
+    section = capsys.readouterr().out.partition("### VIA-SD by share of skipped layers")[2]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| via-sd")][:3]
+    assert [float(row[1]) for row in rows] == sorted(float(row[1]) for row in rows), "weakest last"
+    assert {row[-1].removesuffix(" |") for row in rows} == {entry["mask"] for entry in entries[2:]}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [("0.2,much", "not a list of numbers"), ("0.2,1.5", "skip_ratio")],
+)
+def test_skip_ratios_that_cannot_be_are_refused_before_anything_is_loaded(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], ratios: str, words: str
+) -> None:
+    assert main(arguments(models, tmp_path / "result.json", "--skip-ratios", ratios)) == 2
+    assert words in capsys.readouterr().err
+    assert main(arguments(models, tmp_path / "result.json", "--skip-ratios", "0.2", methods="ar,sd")) == 2
+    assert "--skip-ratios is about via-sd" in capsys.readouterr().err
+
+
 def test_tiers_that_cannot_be_are_refused_before_anything_is_loaded(
     models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import DataError
 from ..method_options import METHOD_OPTIONS, check_drafter
 from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter, with_tiers
-from ..presets import load_preset, parse_drafter
+from ..presets import Preset, load_preset, parse_drafter
 from ..recording import describe, encode_prompt
 from ..settings import Settings
 from ..sources import public_identity
@@ -49,10 +49,7 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     fixed = {"max_new_tokens": request.max_new_tokens, "stop": (), "trace": True}
     overrides = {**request.overrides, **fixed}
     settings = {method: method_settings(preset, method, overrides) for method in request.all_methods}
-    tiered = {
-        given: method_settings(preset, "via-sd", {**overrides, "tiers": parse_tiers(given)})
-        for given in request.tiers
-    }
+    variants = via_sd_variants(request, preset, overrides)
     say(f"loading {preset.name}")
     pair = load_pair(
         preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device
@@ -60,9 +57,9 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     for method in request.methods:
         check_drafter(method, pair.drafter.kind)
         refuse_drafter(method, pair)
-    lanes = [*engine_lanes(pair, settings), *tiered_lanes(pair, tiered.values())]
     if request.ablations:
-        lanes += engine_lanes(pair, ablations(settings["cure"]))
+        variants |= ablations(settings["cure"])
+    lanes = engine_lanes(pair, settings | variants)
     for drafter in request.more_drafters:
         lanes += drafted_lanes(drafter, pair, settings)
     lanes += [*baseline_lanes(pair, settings[BASE], request.baselines)]
@@ -189,16 +186,18 @@ def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
     ]
 
 
-def tiered_lanes(pair: ModelPair, settings: Iterable[Settings]) -> list[Lane]:
-    """VIA-SD once more with each of these tiers. Raises SourceError, PairError, MaskError."""
-    return [
-        engine_lane(EngineRunner(f"via-sd, tiers {tiers_label(chosen)}", with_tiers(pair, chosen), chosen))
-        for chosen in settings
-    ]
+def via_sd_variants(request: Request, preset: Preset, overrides: dict[str, Any]) -> dict[str, Settings]:
+    """VIA-SD once more at each of the skip ratios and with each of the tiers, by label."""
+    changes: list[dict[str, Any]] = [{"skip_ratio": ratio} for ratio in request.skip_ratios]
+    changes += [{"tiers": parse_tiers(given)} for given in request.tiers]
+    made = [method_settings(preset, "via-sd", {**overrides, **change}) for change in changes]
+    return {variant_label(settings): settings for settings in made}
 
 
-def tiers_label(settings: Settings) -> str:
-    return ",".join(f"{public_tier(tier)}" for tier in settings.tiers)
+def variant_label(settings: Settings) -> str:
+    if not settings.tiers:
+        return f"via-sd, r {settings.skip_ratio:g}"
+    return "via-sd, tiers " + ",".join(str(public_tier(tier)) for tier in settings.tiers)
 
 
 def baseline_lanes(pair: ModelPair, settings: Settings, names: Iterable[str]) -> list[Lane]:

@@ -37,7 +37,7 @@ def sections(result: dict[str, Any], name: str) -> str:
     traced = [entry for entry in methods if entry["phases_ms"]]
     if traced:
         parts += ["### Milliseconds a token, by phase", phase_table(traced)]
-    compared = (layers_text(methods), repairs_text(result), payoff_text(result))
+    compared = (layers_text(methods), skips_text(result), repairs_text(result), payoff_text(result))
     more = (*compared, gamma_text(result), tracing_text(result))
     parts += [text for text in more if text]
     return "\n\n".join(parts) + "\n"
@@ -164,6 +164,44 @@ def layers_text(methods: Sequence[dict[str, Any]]) -> str:
         for count, entry in ranked
     ]
     return "\n\n".join(["### By number of layers (as in the paper's Table 1)", table(head, rows)])
+
+
+SKIPS_HEADING = "### VIA-SD by share of skipped layers (as in the paper's Figure 4)"
+
+
+def skips_text(result: dict[str, Any]) -> str:
+    """VIA-SD over the share of skipped layers, as the paper's Figure 4; nothing unless several shares and
+    lossless speculative decoding were measured.
+    """
+    skipping = [
+        entry
+        for entry in result["methods"]
+        if entry["method"] == "via-sd" and entry.get("mask") and not entry["settings"].get("tiers")
+    ]
+    skipping.sort(key=lambda entry: float(entry["settings"]["skip_ratio"]))
+    if len(skipping) < 2 or not any(entry["label"] == "sd" for entry in result["methods"]):
+        return ""
+    head = (
+        "method", "skipped", "r_eff", "escalation rho", "tokens a cycle", "q' agrees with q", "speed over sd",
+        "", "mask",
+    )  # fmt: skip
+    rows = []
+    for entry in skipping:
+        measured = payoff.compare(result, entry["label"], "sd")
+        rows.append(
+            (
+                entry["label"],
+                number(entry["settings"]["skip_ratio"], 2),
+                number(entry.get("r_eff"), 2),
+                number(entry["escalation_rate"], 3),
+                number(entry["mean_committed"], 2),
+                number(entry["audit_agree"], 3),
+                with_interval(measured["ratio"], measured["ci"]),
+                measured["verdict"],
+                str(entry.get("mask") or "-"),
+            )
+        )
+    return "\n\n".join([SKIPS_HEADING, table(head, rows)])
 
 
 def repairs_text(result: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ class Request:
     drafter: str | None = None
     more_drafters: tuple[str, ...] = ()  # the drafting methods are measured with each of these as well
     ablations: bool = False  # cure is measured without branch 0, without resynchronisation and without both
+    skip_ratios: tuple[float, ...] = ()  # via-sd is measured at each of these as well
     tiers: tuple[str, ...] = ()  # via-sd is measured with each of these tiers as well, `0.6,0.45` for one
     dtype: str = "auto"
     device: str = "auto"
@@ -55,10 +56,13 @@ class Request:
             raise SettingsError("--tracing-cost measures via-sd; add via-sd to --methods")
         if self.ablations and "cure" not in self.methods:
             raise SettingsError("--ablations takes parts of cure away; add cure to --methods")
-        for given in self.tiers:
-            if "via-sd" not in self.methods:
-                raise SettingsError("--tiers is about via-sd; add via-sd to --methods")
-            Settings(tiers=parse_tiers(given))
+        for flag, given in (("--skip-ratios", self.skip_ratios), ("--tiers", self.tiers)):
+            if given and "via-sd" not in self.methods:
+                raise SettingsError(f"{flag} is about via-sd; add via-sd to --methods")
+        for ratio in self.skip_ratios:
+            Settings(skip_ratio=ratio)
+        for tiers in self.tiers:
+            Settings(tiers=parse_tiers(tiers))
         if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
         _refuse_unused(self.methods, self.overrides)

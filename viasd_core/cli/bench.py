@@ -69,6 +69,12 @@ def add_parser(commands: Any) -> None:
         "--best-gamma", action="store_true", help="each method also at its own best draft length"
     )
     parser.add_argument(
+        "--skip-ratios",
+        default="",
+        metavar="LIST",
+        help="comma-separated: via-sd also with each of these shares of layers skipped",
+    )
+    parser.add_argument(
         "--tiers",
         action="append",
         default=[],
@@ -169,10 +175,19 @@ def request_from(args: argparse.Namespace) -> Request:
         verifier=args.verifier,
         drafter=args.drafter,
         more_drafters=split_names(args.more_drafters),
+        skip_ratios=_ratios(args.skip_ratios),
         tiers=tuple(args.tiers),
         dtype=args.dtype,
         device=args.device,
     )
+
+
+def _ratios(text: str) -> tuple[float, ...]:
+    """`"0.1,0.2"` -> (0.1, 0.2)."""
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise SettingsError(f"--skip-ratios {text} is not a list of numbers such as 0.1,0.2") from None
 
 
 def say(message: str) -> None:
