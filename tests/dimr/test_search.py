@@ -99,19 +99,39 @@ def test_the_best_cost_never_rises_and_is_the_least_so_far(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_mask_is_evaluated_twice_and_none_after_all_were(kind: str) -> None:
-    """D4, in a space so small that the search meets its end."""
+@pytest.mark.parametrize(
+    "space",
+    [
+        Space(7, 2),
+        Space(8, 1),
+        Space(5, 2, granularity="sublayer"),
+        Space.of(0.25, 12, inside=parse_bits("110110111111", 12)),
+        Space.of(0.5, 12, inside=parse_bits("110110101111", 12)),
+    ],
+    ids=["two", "one", "halves", "inside-by-one", "inside-by-three"],
+)
+def test_no_mask_is_evaluated_twice_and_none_after_all_were(space: Space, kind: str) -> None:
+    """D4, in spaces so small that the search meets its end."""
     asked: list[str] = []
-    space = Space(7, 2)
+    planted = with_pairs(space.units, 3)
 
     def cost(mask: str) -> float:
         asked.append(mask)
-        return COST(mask + "11111")
+        return planted(mask)
 
-    run(made(space, cost, kind=kind, steps=500, theta=3))
-    assert len(asked) == len(set(asked))
+    search = made(space, cost, kind=kind, steps=500, theta=3)
+    run(search)
+    assert len(asked) == len(set(asked)) == search.evaluations == search.planned
     if kind != "greedy":
-        assert sum(mask.count("0") == 2 for mask in asked) == space.size == 10
+        assert sum(mask.count("0") == space.skipped for mask in asked) == space.size
+
+
+@pytest.mark.parametrize("space", [Space(8, 1), Space(8, 2)])
+def test_a_budget_smaller_than_the_space_is_planned_as_it_is_spent(space: Space) -> None:
+    search = made(space, with_pairs(8, 3), steps=3, theta=2)
+    singles = [one for one in run(search) if one.method == "single"]
+    assert len(singles) == (6 if space.chosen > 1 else 0)
+    assert search.evaluations == search.planned == len(singles) + 4
 
 
 def test_the_search_stops_after_its_steps_or_when_patience_ends() -> None:
