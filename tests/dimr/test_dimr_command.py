@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
 from viasd_core.dimr.calibration import teacher_force
-from viasd_core.dimr.command import Request, Workplace
+from viasd_core.dimr.command import Request, Workplace, log_path
 from viasd_core.dimr.masks import SCHEMA, MaskStore, read_mask
 from viasd_core.dimr.score import Scorer
 from viasd_core.dimr.search import Observation, SearchSettings
-from viasd_core.errors import MaskError
+from viasd_core.errors import DataError, MaskError
 from viasd_core.parts import parts_of
 from viasd_core.paths import mask_folder
 from viasd_core.recording import record
 from viasd_core.settings import Settings
+from viasd_core.sources import LoadedModel
 from viasd_core.trace_check import check
 
 Command = Callable[..., int]
@@ -187,6 +192,79 @@ def test_a_killed_command_resumes_to_the_mask_it_would_have_found(
     resumed = last(capsys)
     assert (resumed["mask"], resumed["cost"]) == (whole["mask"], whole["cost"])
     assert resumed["evaluations"] == whole["evaluations"] and resumed["complete"] is True
+
+
+KILLED_AT_THE_TENTH_MASK = """
+import os, signal, sys
+import torch
+import viasd_core.pair
+from toys import toy_pair
+from viasd_core.cli.main import main
+from viasd_core.dimr.score import Scorer
+
+torch.set_num_threads(1)
+pair, plain, left = toy_pair(layers=8), Scorer.cost, [10]
+viasd_core.pair.load_pair = lambda *_, **__: pair
+
+def cost(scorer, mask):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(scorer, mask)
+
+Scorer.cost = cost
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_killed_outright_resumes_to_the_mask_it_would_have_found(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Nothing runs after a SIGKILL: what is left is what the log got as the search went."""
+    cut, whole = tmp_path / "cut.json", tmp_path / "whole.json"
+    tests = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_THE_TENTH_MASK, "dimr", "--preset=tiny", *SEARCH, f"--out={cut}"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not cut.exists() and len(log_path(cut).read_text().splitlines()) == 1 + 9
+    assert dimr(*SEARCH, "--out", str(cut), "--resume") == 0
+    assert dimr(*SEARCH, "--out", str(whole)) == 0
+    resumed, other = (json.loads(path.read_text("utf-8")) for path in (cut, whole))
+    assert [row["mask"] for row in resumed["history"]] == [row["mask"] for row in other["history"]]
+    assert [row["cost"] for row in resumed["history"]] == pytest.approx(
+        [row["cost"] for row in other["history"]], rel=1e-9
+    )
+    assert resumed["mask"] == other["mask"] and resumed["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dtype": torch.float32}, "another dtype"),
+        ({"device": torch.device("cuda")}, "another device"),
+        ({"dtype": torch.bfloat16, "device": torch.device("cuda")}, "another dtype and device"),
+    ],
+)
+def test_costs_of_another_dtype_or_device_are_never_mixed(
+    changed: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Workplace.prepare(
+        PAIR, Request(SearchSettings(steps=2), tokens=6), (["the hat"], ["an inner thing"]), tmp_path / "m.json"
+    )
+    place.log.begin()
+    assert place.log.resume() == []
+    for name, value in changed.items():
+        monkeypatch.setattr(LoadedModel, name, value)
+    with pytest.raises(DataError, match=f"belongs to a search with {said};"):
+        place.log.resume()
 
 
 def test_a_search_that_found_nothing_yet_says_so_and_resumes(

@@ -253,6 +253,26 @@ def test_a_log_is_never_continued_by_another_search_nor_silently_lost(tmp_path: 
     assert json.loads(path.read_text())["model"] == "toy"
 
 
+@pytest.mark.parametrize("action", ["begin", "resume"])
+def test_a_disk_that_is_full_while_a_log_is_written_anew_leaves_the_old_one(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SearchLog(tmp_path / "s.log.jsonl", {"model": "toy"})
+    log.begin()
+    run(Search(SPACE, COST, SearchSettings(steps=5), heard=log.add))
+    log.finish()
+    whole = log.path.read_text()
+
+    def full(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text.encode()[:20])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        getattr(log, action)()
+    assert log.path.read_text() == whole and list(tmp_path.iterdir()) == [log.path]
+
+
 @pytest.mark.parametrize("content", ["not json\n", '{"schema": "other"}\n', "[1]\n", "\xff\n"])
 def test_a_file_that_is_no_log_is_refused_and_left_alone(content: str, tmp_path: Path) -> None:
     path = tmp_path / "s.log.jsonl"

@@ -143,11 +143,14 @@ class Workplace:
     @property
     def log(self) -> SearchLog:
         """Beside the mask file; see `log_path`."""
-        search = asdict(self.request.search)
+        search, verifier = asdict(self.request.search), self.pair.verifier
         return SearchLog(
             log_path(self.out),
             {
-                "model": public_identity(self.pair.verifier.identity),
+                "model": public_identity(verifier.identity),
+                # Costs differ between them by more than masks that are nearly as good do.
+                "dtype": str(verifier.dtype).removeprefix("torch."),
+                "device": verifier.device.type,
                 "texts": self.texts.digest(),
                 "score": self.scoring.as_dict(),
                 "space": asdict(self.space),
