@@ -174,7 +174,9 @@ def test_a_mask_for_other_weights_of_that_name_is_refused_with_both_revisions_or
     assert read_mask(path, identity | {key: ours}).bits == "11011011"
 
 
-def test_a_mask_for_a_folder_of_that_name_without_a_hash_is_refused_with_what_is_known(tmp_path: Path) -> None:
+def test_a_mask_of_that_name_without_a_hash_is_refused_with_what_is_known(
+    tmp_path: Path,
+) -> None:
     path = stored(tmp_path, "11011011", model={"id": "model"})
     identity = {"kind": "folder", "id": "/home/me/model", "sha256": "ab" * 32, "layers": 8}
     said = r"for model \(no revision or hash\) with 8 layers, not for /home/me/model \(sha256 abababababab\)"

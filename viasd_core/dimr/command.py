@@ -27,7 +27,7 @@ from .score import Scorer, ScoreSettings, serving
 from .search import Observation, Search, SearchSettings
 from .space import Space
 from .steps import drained, one_step
-from .store import check_target, default_path, mask_content, save_mask
+from .store import check_target, default_path, mask_content, precedence, save_mask, set_aside
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class Workplace:
     space: Space
     scorer: Scorer
     out: Path
+    asked: bool  # `out` was asked for: what lies there is replaced whatever it is worth
 
     @classmethod
     def prepare(
@@ -133,12 +134,13 @@ class Workplace:
             inside = MaskStore((), pair.verifier.identity).explicit(request.inside)
         units = request.granularity
         space = Space.of(settings.skip_ratio, runner.n_layers, request.ends, units, inside)
-        out = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
-        check_target(out)
+        target = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
+        check_target(target)
         continued = yield from continuing(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
         yield "running the verifier over the continuations"
         scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
-        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, out)
+        asked = out is not None
+        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, target, asked)
 
     @property
     def log(self) -> SearchLog:
@@ -208,8 +210,11 @@ class Workplace:
         history: Sequence[Observation],
         complete: bool,
         held_out: dict[str, Any] | None,
-    ) -> dict[str, Any]:
-        """Write the mask file; its content. Raises MaskError."""
+    ) -> Kept:
+        """Write the mask file: to `out`, or aside when `out` was not asked for and the mask there is better.
+
+        Raises MaskError.
+        """
         content = mask_content(
             self.pair.verifier.identity,
             best,
@@ -227,16 +232,25 @@ class Workplace:
             complete=complete,
             held_out=held_out,
         )
-        save_mask(self.out, content)
-        return content
+        better = "" if self.asked else precedence(self.out, content, self.pair.verifier.identity)
+        out = set_aside(self.out) if better else self.out
+        save_mask(out, content)
+        return Kept(content, out, f"{self.out} stays the mask that runs find: {better}" if better else "")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A finished or cancelled search and the file it left."""
+class Kept:
+    """A mask file: its content and place. `aside`: the sentence why it is not where runs look, or ""."""
 
     content: dict[str, Any]
     out: Path
+    aside: str
+
+
+@dataclass(frozen=True)
+class Found(Kept):
+    """A finished or cancelled search and the file it left."""
+
     evaluations: int
     seconds: float  # of searching, interruptions not counted
     complete: bool
@@ -249,6 +263,7 @@ class Found:
             "seconds": self.seconds,
             "evaluations_per_s": self.evaluations / self.seconds if self.seconds else 0.0,
             "out": str(self.out),
+            "aside": self.aside,
         }
 
 
@@ -291,7 +306,7 @@ def searching(
     best = search.best
     if best is None:
         return None
-    content = place.keep(best, history, complete, None)
+    kept = place.keep(best, history, complete, None)
     if complete:  # the mask is kept already; when judging is cut short, resuming judges it
         judged = None
         try:
@@ -301,5 +316,8 @@ def searching(
         except KeyboardInterrupt:
             judged = None
         complete = judged is not None
-        content = place.keep(best, history, True, judged) if complete else content
-    return Found(content, place.out, search.evaluations, history[-1].t_us / 1e6, complete)
+        if complete:
+            unjudged, kept = kept.out, place.keep(best, history, True, judged)
+            if unjudged != kept.out:
+                unjudged.unlink()
+    return Found(kept.content, kept.out, kept.aside, search.evaluations, history[-1].t_us / 1e6, complete)

@@ -109,7 +109,7 @@ class Search:
 
     @property
     def _probed(self) -> tuple[int, ...]:
-        """Units whose loss alone is scored first: none where a mask chooses one unit, which the steps score."""
+        """Units whose loss alone is scored first; none where masks choose just one, which the steps score."""
         return self.space.free if self.settings.kind == "dimr" and self.space.chosen > 1 else ()
 
     def __iter__(self) -> Iterator[Observation]:
