@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -92,6 +93,23 @@ def test_the_last_line_has_every_promised_number_and_the_file_serves(
     assert read_mask(out, PAIR.verifier.identity).bits == content["mask"]
     with pytest.raises(MaskError, match="was made for toy with 8 layers, not for org/other"):
         read_mask(out, {"kind": "hub", "id": "org/other", "layers": 8})
+
+
+@pytest.mark.parametrize("slim_kv", ["shared", "own"])
+def test_a_whole_run_leaves_every_weight_as_it_was(
+    slim_kv: str, dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """D8: continuing, searching, judging and the curve."""
+    assert PAIR.draft_model is not None
+    models = [PAIR.verifier.model, PAIR.draft_model.model]
+    before = [copy.deepcopy(model.state_dict()) for model in models]
+    arguments = (*SEARCH, "--slim-kv", slim_kv, "--curve", "--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*arguments) == 0
+    found = last(capsys)
+    assert found["held_out"]["curve"]["points"] and found["held_out"]["tier_gain"]["value"] is not None
+    for model, old in zip(models, before, strict=True):
+        now = model.state_dict()
+        assert now.keys() == old.keys() and all(torch.equal(now[name], old[name]) for name in old)
 
 
 def test_a_search_over_sub_layers_keeps_a_mask_of_halves_that_serves(
