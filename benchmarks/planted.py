@@ -2,9 +2,9 @@
 
 `python benchmarks/planted.py [--seeds 10] [--out benchmarks/planted.json]`
 
-The costs are those of the tests, planted in a space so small that the cheapest mask is found by looking at all
-792: of 14 layers the first and the last are kept, and 5 of the others skipped. Writes a JSON file and prints a
-Markdown table. Counts depend on the seeds alone: nothing is timed, and no model is run.
+The costs are those of the tests, planted in a space so small that the cheapest mask is found by looking at
+all 792: of 14 layers the first and the last are kept, and 5 of the others skipped. Writes a JSON file and
+prints a Markdown table. Counts depend on the seeds alone: nothing is timed, and no model is run.
 """
 
 from __future__ import annotations
