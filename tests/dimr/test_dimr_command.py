@@ -19,8 +19,10 @@ import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
 from viasd_core.dimr.calibration import teacher_force
-from viasd_core.dimr.command import Request, Workplace, log_path
+from viasd_core.dimr.command import Workplace
+from viasd_core.dimr.log import log_path
 from viasd_core.dimr.masks import SCHEMA, MaskStore, read_mask
+from viasd_core.dimr.request import Request
 from viasd_core.dimr.score import Scorer
 from viasd_core.dimr.search import Observation, SearchSettings
 from viasd_core.dimr.store import precedence
@@ -303,6 +305,7 @@ import torch
 import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
+from viasd_core.dimr.request import Request
 from viasd_core.dimr.score import Scorer
 
 torch.set_num_threads(1)

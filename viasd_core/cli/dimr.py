@@ -15,7 +15,8 @@ from ..terminal import aligned
 from .main import INTERRUPTED, report
 
 if TYPE_CHECKING:
-    from ..dimr.command import Found, Request
+    from ..dimr.command import Found
+    from ..dimr.request import Request
     from ..dimr.search import Observation
 
 SMALL_BUDGET = 200  # up to so many steps a Bayesian step every 5 pays, above it every 25
@@ -84,8 +85,9 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Everything that can be refused is refused before a model is loaded."""
-    from ..dimr.command import Workplace, log_path, read_texts, run_search
-    from ..dimr.log import require_log
+    from ..dimr.command import Workplace, run_search
+    from ..dimr.log import log_path, require_log
+    from ..dimr.request import read_texts
     from ..dimr.store import check_target
     from ..pair import load_pair
     from ..presets import load_preset
@@ -115,8 +117,8 @@ def run(args: argparse.Namespace) -> int:
 
 def read_request(args: argparse.Namespace) -> Request:
     """Raises SettingsError, also for options that the chosen search would ignore."""
-    from ..dimr.command import Request
     from ..dimr.cost import PHIS, CostSettings
+    from ..dimr.request import Request
     from ..dimr.search import SearchSettings
 
     given = {

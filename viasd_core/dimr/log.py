@@ -19,6 +19,11 @@ from .search import Observation
 SCHEMA = "viasd-dimr-log/1"
 
 
+def log_path(out: Path) -> Path:
+    """The log of the search for a mask file."""
+    return out.with_suffix(".log.jsonl")
+
+
 def require_log(path: Path) -> None:
     """Raises DataError when there is no log."""
     if not path.exists():
