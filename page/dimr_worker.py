@@ -32,7 +32,8 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
     def search_job(job: SearchJob, index: int) -> Iterator[Step]:
         from viasd_core.cli.dimr import read_request
         from viasd_core.cli.main import build_parser
-        from viasd_core.dimr.command import Workplace, read_texts, searching
+        from viasd_core.dimr.command import Workplace, searching
+        from viasd_core.dimr.request import read_texts
         from viasd_core.presets import load_preset
 
         gate = Gate(table[index].control)

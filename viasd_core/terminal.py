@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection, Sequence
 
 # Control, format, surrogate, private-use and unassigned characters, line and paragraph separators: a terminal
 # may act on them (escape sequences, bidirectional overrides) instead of showing them.
@@ -32,3 +33,19 @@ def _columns(char: str) -> int:
     if unicodedata.combining(char) or char in _JOINERS:
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = ()) -> list[str]:
+    """Lines of a table of printable cells: columns padded to their widest cell; those named in `left` stand
+    left, the rest right.
+    """
+    lines = [header, *rows]
+    widths = [max(display_width(line[index]) for line in lines) for index in range(len(header))]
+    out = []
+    for line in lines:
+        cells = []
+        for name, cell, wide in zip(header, line, widths, strict=True):
+            gap = " " * (wide - display_width(cell))
+            cells.append(cell + gap if name in left else gap + cell)
+        out.append("  ".join(cells).rstrip())
+    return out

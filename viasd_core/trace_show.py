@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .rows import CycleRow
-from .terminal import display_width, printable
+from .terminal import aligned, display_width, printable
 from .trace import EMITTED_VERDICTS, TokenRow, Trace, ratio
 
 CODES = {
@@ -166,21 +166,7 @@ def _cycle_table(trace: Trace) -> list[str]:
     if not any(row.reason for row in trace.cycles):
         del columns["why"]
     rows = [[cell(row) for cell in columns.values()] for row in trace.cycles]
-    return _table(list(columns), rows, left=("why",))
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> list[str]:
-    """Columns padded to their widest cell; those named in `left` stand left, the rest right."""
-    lines = [header, *rows]
-    widths = [max(display_width(line[index]) for line in lines) for index in range(len(header))]
-    out = []
-    for line in lines:
-        cells = []
-        for name, cell, wide in zip(header, line, widths, strict=True):
-            gap = " " * (wide - display_width(cell))
-            cells.append(cell + gap if name in left else gap + cell)
-        out.append("  ".join(cells).rstrip())
-    return out
+    return aligned(list(columns), rows, left=("why",))
 
 
 def _summary_lines(trace: Trace) -> Iterator[str]:
@@ -275,4 +261,4 @@ def _delta_table(first: dict[str, float | None], second: dict[str, float | None]
         difference = _number(two - one) if one is not None and two is not None else "-"
         times = f"{two / one:.3f}" if known and one and two is not None else "-"
         rows.append([name, _number(one), _number(two), difference, times])
-    return _table(["measure", "A", "B", "B - A", "B / A"], rows, left=("measure",))
+    return aligned(["measure", "A", "B", "B - A", "B / A"], rows, left=("measure",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from viasd_core.dimr.space import Space
 from viasd_core.layers import BlockRunner
 
 Cost = Callable[[str], float]
+Planted = Callable[[int, int], Cost]  # of layers and a seed
 
 
 def random_texts(vocab: int, *shapes: tuple[int, int]) -> list[Text]:
@@ -67,3 +69,13 @@ def run(search: Search, limit: int | None = None) -> list[Observation]:
 
 def made(space: Space, cost: Cost, **settings: object) -> Search:
     return Search(space, cost, SearchSettings(**settings))  # type: ignore[arg-type]
+
+
+def evaluations_needed(kind: str, planted: Planted, space: Space, seed: int, theta: int = 5) -> int:
+    """Masks that a search without an end of its own scores until the cheapest of `space` is among them,
+    masks of one skipped layer counted.
+    """
+    cost = planted(space.units, seed)
+    optimum = min(cost(space.without(gone)) for gone in combinations(space.free, space.chosen))
+    search = made(space, cost, kind=kind, steps=space.size, patience=space.size, theta=theta, seed=seed)
+    return next(number for number, one in enumerate(search, 1) if one.best_cost == optimum)

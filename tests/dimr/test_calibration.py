@@ -10,7 +10,7 @@ import pytest
 from toys import toy_pair
 from viasd_core.decode import generate
 from viasd_core.dimr.calibration import LONGEST_PROMPT, continue_prompts, split
-from viasd_core.dimr.command import read_texts
+from viasd_core.dimr.request import read_texts
 from viasd_core.errors import DataError, SettingsError
 from viasd_core.presets import Preset, load_preset
 from viasd_core.settings import Settings

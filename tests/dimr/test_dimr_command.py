@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import viasd_core.pair
 from toys import toy_pair
 from viasd_core.cli.main import main
 from viasd_core.dimr.calibration import teacher_force
-from viasd_core.dimr.command import Request, Workplace
+from viasd_core.dimr.command import Workplace
+from viasd_core.dimr.log import log_path
 from viasd_core.dimr.masks import SCHEMA, MaskStore, read_mask
+from viasd_core.dimr.request import Request
 from viasd_core.dimr.score import Scorer
 from viasd_core.dimr.search import Observation, SearchSettings
-from viasd_core.errors import MaskError
+from viasd_core.dimr.store import precedence
+from viasd_core.errors import DataError, MaskError
 from viasd_core.parts import parts_of
 from viasd_core.paths import mask_folder
 from viasd_core.recording import record
 from viasd_core.settings import Settings
+from viasd_core.sources import LoadedModel
 from viasd_core.trace_check import check
 
 Command = Callable[..., int]
@@ -88,6 +97,23 @@ def test_the_last_line_has_every_promised_number_and_the_file_serves(
         read_mask(out, {"kind": "hub", "id": "org/other", "layers": 8})
 
 
+@pytest.mark.parametrize("slim_kv", ["shared", "own"])
+def test_a_whole_run_leaves_every_weight_as_it_was(
+    slim_kv: str, dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """D8: continuing, searching, judging and the curve."""
+    assert PAIR.draft_model is not None
+    models = [PAIR.verifier.model, PAIR.draft_model.model]
+    before = [copy.deepcopy(model.state_dict()) for model in models]
+    arguments = (*SEARCH, "--slim-kv", slim_kv, "--curve", "--json", "--out", str(tmp_path / "mask.json"))
+    assert dimr(*arguments) == 0
+    found = last(capsys)
+    assert found["held_out"]["curve"]["points"] and found["held_out"]["tier_gain"]["value"] is not None
+    for model, old in zip(models, before, strict=True):
+        now = model.state_dict()
+        assert now.keys() == old.keys() and all(torch.equal(now[name], old[name]) for name in old)
+
+
 def test_a_search_over_sub_layers_keeps_a_mask_of_halves_that_serves(
     dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -146,6 +172,90 @@ def test_without_out_the_mask_lies_where_every_run_looks(
     assert "toy-r38" in capsys.readouterr().out
 
 
+def held_out_cost(path: Path) -> float:
+    return float(json.loads(path.read_text("utf-8"))["held_out"]["cost"])
+
+
+def test_without_out_a_better_mask_of_that_ratio_keeps_its_place(
+    dimr: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever of two searches is made first, runs find the mask of lower held-out cost."""
+    out = mask_folder() / "toy-r38.json"
+    aside = out.parent / "set-aside" / out.name
+    short = (*SEARCH[:2], "--search", "random", "--steps", "1", *SEARCH[6:])
+    assert dimr(*short) == 0
+    poor = out.read_text("utf-8")
+    assert dimr(*SEARCH) == 0
+    good = out.read_text("utf-8")
+    assert held_out_cost(out) < json.loads(poor)["held_out"]["cost"] and not aside.exists()
+    capsys.readouterr()
+    assert dimr(*short, "--json") == 0
+    found = last(capsys)
+    assert out.read_text("utf-8") == good and found["out"] == str(aside)
+    assert f"{out} stays the mask that runs find: it costs less on held-out texts" in found["aside"]
+    assert json.loads(aside.read_text("utf-8"))["mask"] == json.loads(poor)["mask"]
+    parts = parts_of(PAIR)
+    assert parts.masks is not None
+    assert parts.masks.choose("auto", 0.38).bits == json.loads(good)["mask"]
+    assert dimr(*short) == 0
+    assert "stays the mask that runs find" in capsys.readouterr().out
+    assert dimr(*short, "--out", str(out)) == 0  # asked for by name
+    assert json.loads(out.read_text("utf-8"))["mask"] == json.loads(poor)["mask"]
+
+
+def test_without_out_a_finished_mask_does_not_yield_to_an_interrupted_search(
+    dimr: Command, interrupt: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = mask_folder() / "toy-r38.json"
+    aside = out.parent / "set-aside" / out.name
+    short = (*SEARCH[:2], "--search", "random", "--steps", "1", *SEARCH[6:])
+    assert dimr(*short) == 0
+    poor = out.read_text("utf-8")
+    interrupt(12)
+    assert dimr(*SEARCH) == 130
+    printed = capsys.readouterr()
+    assert out.read_text("utf-8") == poor and json.loads(aside.read_text("utf-8"))["complete"] is False
+    assert str(aside) in printed.err and "its search came to an end and this one did not" in printed.out
+    interrupt(-1)
+    assert dimr(*SEARCH, "--resume") == 0  # now it is the better one, and the unfinished file is gone
+    assert held_out_cost(out) < json.loads(poor)["held_out"]["cost"] and not aside.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "said", "yields_to_an_unfinished_one"),
+    [
+        ({}, "costs less on held-out texts, 0.1000 against 0.2000", False),
+        ({"held_out": None}, "", False),
+        ({"held_out": {"cost": 0.3}}, "", False),
+        ({"complete": False, "held_out": None}, "", True),
+        ({"settings": {"score": {"window": 8}}}, "", False),
+        ({"skip_ratio": 0.4}, "", False),
+        ({"layers": 9}, "", True),
+        ({"model": {"id": "toy", "sha256": "1" * 64}}, "", True),
+        ({"held_out": {}}, "", True),
+    ],
+)
+def test_which_masks_keep_their_place(
+    old: dict[str, Any], said: str, yields_to_an_unfinished_one: bool, tmp_path: Path
+) -> None:
+    identity = PAIR.verifier.identity
+    new = {
+        "model": {"id": "toy", "sha256": "0" * 64},
+        "layers": 8,
+        "skip_ratio": 0.375,
+        "settings": {"score": {"window": 4}},
+        "complete": True,
+        "held_out": {"cost": 0.2},
+    }
+    path = tmp_path / "m.json"
+    assert precedence(path, new, identity) == ""
+    path.write_text(json.dumps(new | {"held_out": {"cost": 0.1}} | old))
+    found = precedence(path, new, identity)
+    assert said in found and bool(said) == bool(found)
+    cut = precedence(path, new | {"complete": False, "held_out": None}, identity)
+    assert (cut == "") == yields_to_an_unfinished_one
+
+
 def test_an_own_mask_counts_before_a_shipped_one_of_the_same_ratio(tmp_path: Path) -> None:
     for folder, bits in (("own", "10111"), ("shipped", "11101")):
         (tmp_path / folder).mkdir()
@@ -187,6 +297,83 @@ def test_a_killed_command_resumes_to_the_mask_it_would_have_found(
     resumed = last(capsys)
     assert (resumed["mask"], resumed["cost"]) == (whole["mask"], whole["cost"])
     assert resumed["evaluations"] == whole["evaluations"] and resumed["complete"] is True
+
+
+KILLED_AT_THE_TENTH_MASK = """
+import os, signal, sys
+import torch
+import viasd_core.pair
+from toys import toy_pair
+from viasd_core.cli.main import main
+from viasd_core.dimr.request import Request
+from viasd_core.dimr.score import Scorer
+
+torch.set_num_threads(1)
+pair, plain, left = toy_pair(layers=8), Scorer.cost, [10]
+viasd_core.pair.load_pair = lambda *_, **__: pair
+
+def cost(scorer, mask):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(scorer, mask)
+
+Scorer.cost = cost
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_killed_outright_resumes_to_the_mask_it_would_have_found(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Nothing runs after a SIGKILL: what is left is what the log got as the search went."""
+    cut, whole = tmp_path / "cut.json", tmp_path / "whole.json"
+    tests = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_THE_TENTH_MASK, "dimr", "--preset=tiny", *SEARCH, f"--out={cut}"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not cut.exists() and len(log_path(cut).read_text().splitlines()) == 1 + 9
+    assert dimr(*SEARCH, "--out", str(cut), "--resume") == 0
+    assert dimr(*SEARCH, "--out", str(whole)) == 0
+    resumed, other = (json.loads(path.read_text("utf-8")) for path in (cut, whole))
+    assert [row["mask"] for row in resumed["history"]] == [row["mask"] for row in other["history"]]
+    assert [row["cost"] for row in resumed["history"]] == pytest.approx(
+        [row["cost"] for row in other["history"]], rel=1e-9
+    )
+    assert resumed["mask"] == other["mask"] and resumed["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dtype": torch.float32}, "another dtype"),
+        ({"device": torch.device("cuda")}, "another device"),
+        ({"dtype": torch.bfloat16, "device": torch.device("cuda")}, "another dtype and device"),
+    ],
+)
+def test_costs_of_another_dtype_or_device_are_never_mixed(
+    changed: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Workplace.prepare(
+        PAIR,
+        Request(SearchSettings(steps=2), tokens=6),
+        (["the hat"], ["an inner thing"]),
+        tmp_path / "m.json",
+    )
+    place.log.begin()
+    assert place.log.resume() == []
+    for name, value in changed.items():
+        monkeypatch.setattr(LoadedModel, name, value)
+    with pytest.raises(DataError, match=f"belongs to a search with {said};"):
+        place.log.resume()
 
 
 def test_a_search_that_found_nothing_yet_says_so_and_resumes(
@@ -243,13 +430,34 @@ def test_somebody_else_s_file_is_left_alone(dimr: Command, tmp_path: Path) -> No
     assert foreign.read_text() == '{"mine": 1}'
 
 
+def cells(judged: dict[str, Any]) -> list[str]:
+    """A judged mask as the summary's tables show it."""
+    guess = judged["predicted"]
+    return [
+        f"{judged['cost']:.4f}",
+        f"{judged['agreement']:.3f}",
+        *(f"{guess[key]:.2f}" for key in ("rho", "committed", "speed")),
+    ]
+
+
 def test_the_summary_names_the_mask_its_rivals_and_the_prediction(
     dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert dimr(*SEARCH, "--out", str(tmp_path / "mask.json"), "--curve") == 0
     printed = capsys.readouterr()
-    for part in ("held out: cost", "even", "contiguous", "random", "predicted: q called", "gain of the tier"):
+    for part in ("predicted: q called", "gain of the tier"):
         assert part in printed.out
+    lines = [line.split() for line in printed.out.splitlines()]
+    held = json.loads((tmp_path / "mask.json").read_text("utf-8"))["held_out"]
+    head = ["cost", "agreement", "rho", "tokens/cycle", "speed"]
+    start = lines.index(["held", "out", *head])
+    beside = {"found": held, **held["others"]}
+    assert lines[start + 1 : start + 5] == [[name, *cells(one)] for name, one in beside.items()]
+    points = held["curve"]["points"]
+    start = lines.index(["r", *head])
+    assert len(points) == 6 and lines[start + 1 : -1] == [
+        [f"{point['skip_ratio']:.3f}", *cells(point)] for point in points
+    ]
     assert "speculative decoding" in printed.out.splitlines()[-1]
     assert printed.err.startswith("step 0 (even)")
 

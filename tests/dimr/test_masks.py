@@ -158,6 +158,41 @@ def test_a_mask_for_another_model_or_depth_is_refused_by_name(tmp_path: Path) ->
         read_mask(stored(tmp_path, "110110111"), IDENTITY)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "ours", "theirs"),
+    [("hub", "revision", "1a2b" * 10, "9f8e" * 10), ("folder", "sha256", "0123" * 16, "4567" * 16)],
+)
+def test_a_mask_for_other_weights_of_that_name_is_refused_with_both_revisions_or_hashes(
+    tmp_path: Path, kind: str, key: str, ours: str, theirs: str
+) -> None:
+    identity = {"kind": kind, "id": "org/model", key: theirs, "layers": 8}
+    path = stored(tmp_path, "11011011", model={"id": "org/model", key: ours})
+    said = rf"org/model \({key} {ours[:12]}\) with 8 layers, not for org/model \({key} {theirs[:12]}\) with 8"
+    with pytest.raises(MaskError, match=said):
+        read_mask(path, identity)
+    assert MaskStore([path], identity).stored == []
+    assert read_mask(path, identity | {key: ours}).bits == "11011011"
+
+
+def test_a_mask_of_that_name_without_a_hash_is_refused_with_what_is_known(
+    tmp_path: Path,
+) -> None:
+    path = stored(tmp_path, "11011011", model={"id": "model"})
+    identity = {"kind": "folder", "id": "/home/me/model", "sha256": "ab" * 32, "layers": 8}
+    said = r"for model \(no revision or hash\) with 8 layers, not for /home/me/model \(sha256 abababababab\)"
+    with pytest.raises(MaskError, match=said):
+        read_mask(path, identity)
+
+
+def test_a_revision_counts_only_where_both_name_one() -> None:
+    pinned = {"layers": 8, "model": {"id": "org/model", "revision": "1a2b"}}
+    anywhere = {"layers": 8, "model": {"id": "org/model"}}
+    hub = {"kind": "hub", "id": "org/model", "layers": 8}
+    assert fits(pinned, hub) and fits(anywhere, hub | {"revision": "1a2b"})
+    assert fits(pinned, hub | {"revision": "1a2b"}) and not fits(pinned, hub | {"revision": "9f8e"})
+    assert not fits({"layers": 8, "model": {"id": "org/model", "sha256": "cd" * 32}}, IDENTITY)
+
+
 def test_a_mask_whose_bits_disagree_with_its_own_depth_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MaskError, match="give 8 characters"):
         read_mask(stored(tmp_path, "1101101", layers=8), IDENTITY)

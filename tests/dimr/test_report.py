@@ -16,7 +16,7 @@ from viasd_core.dimr.cost import CostSettings, insertion_gain
 from viasd_core.dimr.masks import contiguous_mask, even_mask, random_mask
 from viasd_core.dimr.predict import Draftsman, Times
 from viasd_core.dimr.report import CURVE, Bench, compare, curve, layer_costs, nested, nested_masks, tier_gain
-from viasd_core.dimr.score import Scorer, ScoreSettings
+from viasd_core.dimr.score import Score, Scorer, ScoreSettings
 from viasd_core.dimr.space import Space
 from viasd_core.layers import BlockRunner
 from viasd_core.pair import ModelPair
@@ -55,8 +55,34 @@ def test_the_found_mask_stands_beside_others_of_its_size(pair: ModelPair) -> Non
     assert others["even"]["cost"] == bench.scorer.cost(even_mask(3 / 7, 7).bits)
     assert contiguous_mask(3 / 7, 7).bits == "1100011"
     assert others["contiguous"]["cost"] == bench.scorer.cost("1100011")
-    drawn = [bench.scorer.cost(random_mask(3 / 7, 7, seed).bits) for seed in range(5)]
-    assert others["random"]["cost"] == statistics.median(drawn)
+    drawn = [random_mask(3 / 7, 7, seed).bits for seed in range(5)]
+    scores = [bench.scorer.score(mask) for mask in drawn]
+    assert others["random"]["cost"] == statistics.median(one.cost for one in scores)
+    for number, region in enumerate("ABC"):
+        share = statistics.fmean(one.regions[number] for one in scores)
+        assert others["random"]["regions"][region] == pytest.approx(share)
+    guesses = [bench.predict(one, mask).as_dict() for one, mask in zip(scores, drawn, strict=True)]
+    for key, value in others["random"]["predicted"].items():
+        assert value == pytest.approx(statistics.fmean(guess[key] for guess in guesses))
+    assert found["predicted"] == bench.predict(score, MASK).as_dict()
+    even = even_mask(3 / 7, 7).bits
+    assert others["even"]["predicted"] == bench.predict(bench.scorer.score(even), even).as_dict()
+    assert {frozenset(one) for one in others.values()} == {frozenset(others["even"])}
+
+
+def test_judging_a_mask_beside_others_scores_each_once(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, plain, scored = bench_of(pair, SETTINGS, Times(1, 1, 0)), Scorer.score, list[str]()
+
+    def score(scorer: Scorer, mask: str) -> Score:
+        scored.append(mask)
+        return plain(scorer, mask)
+
+    monkeypatch.setattr(Scorer, "score", score)
+    compare(bench, MASK)
+    drawn = [random_mask(3 / 7, 7, seed).bits for seed in range(5)]
+    assert scored == [MASK, *drawn, even_mask(3 / 7, 7).bits, "1100011"]
 
 
 def test_single_skip_costs_come_from_the_search_where_it_looked() -> None:

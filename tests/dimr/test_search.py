@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import statistics
-from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dimr.dimr_toys import Cost, made, run, separable, with_pairs
+from dimr.dimr_toys import Planted, evaluations_needed, made, run, separable, with_pairs
+from viasd_core.dimr import search as search_module
 from viasd_core.dimr.log import SearchLog
 from viasd_core.dimr.masks import inside, parse_bits
 from viasd_core.dimr.search import KINDS, Observation, Search, SearchSettings
 from viasd_core.dimr.space import Space
-from viasd_core.dimr.surrogate import Surrogate
+from viasd_core.dimr.surrogate import Surrogate, propose
 from viasd_core.errors import DataError, MaskError, SettingsError
 from viasd_core.trace import Trace
 from viasd_core.trace_check_cycles import masks_hold
@@ -73,16 +74,28 @@ def test_the_ends_may_be_skipped_when_asked() -> None:
     assert {"0"} <= {one.mask[0] for one in seen} and {"0"} <= {one.mask[-1] for one in seen}
 
 
-def test_the_even_mask_comes_first_and_a_bayesian_step_every_theta() -> None:
-    """D2."""
+def test_the_even_mask_comes_first_and_a_bayesian_step_every_theta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: at those steps and at no others the surrogate proposes, from all costs seen so far."""
+    proposed: list[str] = []
+    known: list[tuple[dict[int, float], dict[str, float]]] = []
+
+    def watched(
+        space: Space, probes: dict[int, float], seen: dict[str, float], random: np.random.Generator
+    ) -> str:
+        known.append((dict(probes), dict(seen)))
+        proposed.append(propose(space, probes, seen, random))
+        return proposed[-1]
+
+    monkeypatch.setattr(search_module, "propose", watched)
     seen = masks(run(made(SPACE, COST, steps=21, theta=4)))
     assert (seen[0].method, seen[0].mask) == ("even", SPACE.even)
     assert [one.step for one in seen] == list(range(22))
-    assert {one.step for one in seen if one.method == "bo"} == {4, 8, 12, 16, 20}
-    assert {one.method for one in masks(run(made(SPACE, COST, kind="random", steps=21, theta=4)))} == {
-        "even",
-        "random",
-    }
+    assert [one.mask for one in seen if one.method == "bo"] == proposed
+    assert [one.step for one in seen if one.method == "bo"] == [4, 8, 12, 16, 20]
+    singles = {layer: COST(SPACE.without([layer])) for layer in SPACE.free}
+    assert known == [(singles, {one.mask: one.cost for one in seen[:end]}) for end in (4, 8, 12, 16, 20)]
+    plain = masks(run(made(SPACE, COST, kind="random", steps=21, theta=4)))
+    assert {one.method for one in plain} == {"even", "random"} and len(proposed) == 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,27 +112,48 @@ def test_the_best_cost_never_rises_and_is_the_least_so_far(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_mask_is_evaluated_twice_and_none_after_all_were(kind: str) -> None:
-    """D4, in a space so small that the search meets its end."""
+@pytest.mark.parametrize(
+    "space",
+    [
+        Space(7, 2),
+        Space(8, 1),
+        Space(5, 2, granularity="sublayer"),
+        Space.of(0.25, 12, inside=parse_bits("110110111111", 12)),
+        Space.of(0.5, 12, inside=parse_bits("110110101111", 12)),
+    ],
+    ids=["two", "one", "halves", "inside-by-one", "inside-by-three"],
+)
+def test_no_mask_is_evaluated_twice_and_none_after_all_were(space: Space, kind: str) -> None:
+    """D4, in spaces so small that the search meets its end."""
     asked: list[str] = []
-    space = Space(7, 2)
+    planted = with_pairs(space.units, 3)
 
     def cost(mask: str) -> float:
         asked.append(mask)
-        return COST(mask + "11111")
+        return planted(mask)
 
-    run(made(space, cost, kind=kind, steps=500, theta=3))
-    assert len(asked) == len(set(asked))
+    search = made(space, cost, kind=kind, steps=500, theta=3)
+    run(search)
+    assert len(asked) == len(set(asked)) == search.evaluations == search.planned
     if kind != "greedy":
-        assert sum(mask.count("0") == 2 for mask in asked) == space.size == 10
+        assert sum(mask.count("0") == space.skipped for mask in asked) == space.size
 
 
-def test_the_search_stops_after_its_steps_or_when_patience_ends() -> None:
+@pytest.mark.parametrize("space", [Space(8, 1), Space(8, 2)])
+def test_a_budget_smaller_than_the_space_is_planned_as_it_is_spent(space: Space) -> None:
+    search = made(space, with_pairs(8, 3), steps=3, theta=2)
+    singles = [one for one in run(search) if one.method == "single"]
+    assert len(singles) == (6 if space.chosen > 1 else 0)
+    assert search.evaluations == search.planned == len(singles) + 4
+
+
+@pytest.mark.parametrize("kind", ["dimr", "random"])
+def test_the_search_stops_after_its_steps_or_when_patience_ends(kind: str) -> None:
     """D5."""
-    assert masks(run(made(SPACE, COST, kind="random", steps=9)))[-1].step == 9
-    seen = masks(run(made(SPACE, COST, kind="random", steps=300, patience=13)))
+    assert masks(run(made(SPACE, COST, kind=kind, steps=9, theta=5)))[-1].step == 9
+    seen = masks(run(made(SPACE, COST, kind=kind, steps=150, patience=13, theta=5)))
     last_best = max(one.step or 0 for one in seen if one.accepted)
-    assert seen[-1].step == last_best + 13
+    assert seen[-1].step == last_best + 13 < 150
 
 
 @pytest.mark.parametrize("kind", ["dimr", "random"])
@@ -133,16 +167,12 @@ def test_a_seed_decides_every_mask(kind: str) -> None:
 
 
 @pytest.mark.parametrize("planted", [separable, with_pairs])
-def test_bayesian_steps_find_the_planted_optimum_with_fewer_evaluations(planted: object) -> None:
+def test_bayesian_steps_find_the_planted_optimum_with_fewer_evaluations(planted: Planted) -> None:
     """D7: median over 10 seeds, the single-skip evaluations counted."""
-    space = Space(14, 5)
-    needed: dict[str, list[int]] = {"dimr": [], "random": []}
-    for seed in range(10):
-        cost: Cost = planted(14, seed)  # type: ignore[operator]
-        optimum = min(cost(space.without(gone)) for gone in combinations(space.free, 5))
-        for kind, counts in needed.items():
-            search = made(space, cost, kind=kind, steps=792, patience=792, theta=5, seed=seed)
-            counts.append(next(n for n, one in enumerate(search, 1) if one.best_cost == optimum))
+    needed = {
+        kind: [evaluations_needed(kind, planted, Space(14, 5), seed) for seed in range(10)]
+        for kind in ("dimr", "random")
+    }
     assert statistics.median(needed["dimr"]) < 0.5 * statistics.median(needed["random"])
 
 
@@ -231,6 +261,26 @@ def test_a_log_is_never_continued_by_another_search_nor_silently_lost(tmp_path: 
     log.finish()
     log.begin()
     assert json.loads(path.read_text())["model"] == "toy"
+
+
+@pytest.mark.parametrize("action", ["begin", "resume"])
+def test_a_disk_that_is_full_while_a_log_is_written_anew_leaves_the_old_one(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SearchLog(tmp_path / "s.log.jsonl", {"model": "toy"})
+    log.begin()
+    run(Search(SPACE, COST, SearchSettings(steps=5), heard=log.add))
+    log.finish()
+    whole = log.path.read_text()
+
+    def full(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text.encode()[:20])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        getattr(log, action)()
+    assert log.path.read_text() == whole and list(tmp_path.iterdir()) == [log.path]
 
 
 @pytest.mark.parametrize("content", ["not json\n", '{"schema": "other"}\n', "[1]\n", "\xff\n"])

@@ -6,14 +6,17 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
+from ..terminal import aligned
 from .main import INTERRUPTED, report
 
 if TYPE_CHECKING:
-    from ..dimr.command import Found, Request
+    from ..dimr.command import Found
+    from ..dimr.request import Request
     from ..dimr.search import Observation
 
 SMALL_BUDGET = 200  # up to so many steps a Bayesian step every 5 pays, above it every 25
@@ -82,8 +85,9 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Everything that can be refused is refused before a model is loaded."""
-    from ..dimr.command import Workplace, log_path, read_texts, run_search
-    from ..dimr.log import require_log
+    from ..dimr.command import Workplace, run_search
+    from ..dimr.log import log_path, require_log
+    from ..dimr.request import read_texts
     from ..dimr.store import check_target
     from ..pair import load_pair
     from ..presets import load_preset
@@ -113,8 +117,8 @@ def run(args: argparse.Namespace) -> int:
 
 def read_request(args: argparse.Namespace) -> Request:
     """Raises SettingsError, also for options that the chosen search would ignore."""
-    from ..dimr.command import Request
     from ..dimr.cost import PHIS, CostSettings
+    from ..dimr.request import Request
     from ..dimr.search import SearchSettings
 
     given = {
@@ -166,19 +170,30 @@ def summary(found: Found) -> str:
     content = found.content
     lines = [
         f"{found.out}: {content['mask']}",
+        *([found.aside] if found.aside else []),
         f"cost {content['cost']:.4f} nats a position on the search's texts; "
         f"{found.evaluations} evaluations in {found.seconds:.0f} s",
     ]
     if (held := content["held_out"]) is not None:
-        others, guess, gain = held["others"], held["predicted"], held["tier_gain"]
+        guess, gain = held["predicted"], held["tier_gain"]
         lines += [
-            f"held out: cost {held['cost']:.4f} (even {others['even']['cost']:.4f}, contiguous "
-            f"{others['contiguous']['cost']:.4f}, random {others['random']['cost']:.4f}), agreement "
-            f"{held['agreement']:.3f}",
+            *judged_table("held out", {"found": held, **held["others"]}),
             f"predicted: q called in {guess['rho']:.0%} of cycles, {guess['committed']:.2f} tokens a cycle, "
             f"{guess['speed']:.2f} times speculative decoding; r_eff {held['r_eff']:.2f}",
             "gain of the tier: "
             + (f"{gain['value']:.4f} nats a position" if gain["value"] is not None else gain["reason"]),
         ]
-        lines += [held["curve"]["sentence"]] if "curve" in held else []
+        if "curve" in held:
+            points = {f"{point['skip_ratio']:.3f}": point for point in held["curve"]["points"]}
+            lines += [*judged_table("r", points), held["curve"]["sentence"]]
     return "\n".join(lines)
+
+
+def judged_table(name: str, judged: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Judged masks, a line each: nats a position, agreement, and what serving is predicted to give."""
+    rows = [
+        [label, f"{mask['cost']:.4f}", f"{mask['agreement']:.3f}"]
+        + [f"{mask['predicted'][key]:.2f}" for key in ("rho", "committed", "speed")]
+        for label, mask in judged.items()
+    ]
+    return aligned([name, "cost", "agreement", "rho", "tokens/cycle", "speed"], rows, left=(name,))

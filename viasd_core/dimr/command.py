@@ -7,94 +7,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..distill.prompts import read_prompts
-from ..errors import SettingsError
 from ..layers import BlockRunner
-from ..method_options import METHOD_OPTIONS
 from ..pair import ModelPair
 from ..parts import Parts, parts_of
-from ..presets import Preset
 from ..recording import hardware
 from ..settings import Settings
 from ..sources import public_identity
-from .calibration import Continued, continuing, split, teacher_force
-from .cost import CostSettings
-from .log import SearchLog
-from .masks import GRANULARITIES, MaskStore
+from .calibration import Continued, continuing, teacher_force
+from .log import SearchLog, log_path
+from .masks import MaskStore
 from .predict import Draftsman, measure_times
 from .report import Bench, compare, curve, layer_costs, nested_masks, tier_gain
-from .score import Scorer, ScoreSettings, serving
-from .search import Observation, Search, SearchSettings
+from .request import Request
+from .score import Scorer, ScoreSettings
+from .search import Observation, Search
 from .space import Space
 from .steps import drained, one_step
-from .store import check_target, default_path, mask_content, save_mask
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `dimr` is asked to do, checked before anything is loaded. Raises SettingsError."""
-
-    search: SearchSettings
-    skip_ratio: float | None = None  # None: the preset's
-    window: int | None = None  # rows; None: the debt cap that will serve
-    tokens: int = 60  # a prompt's continuation, at most
-    prompts: int = 8  # at most, held-out ones included
-    rho: float = 0.3
-    slim_kv: str | None = None  # None: the preset's
-    cost: CostSettings = CostSettings()  # noqa: RUF009 (frozen)
-    ends: bool = False  # the first and last layer may be skipped too
-    granularity: str = "layer"  # or sublayer: attention and MLP are skipped apart
-    inside: str | None = None  # a mask (file or bits) of a stronger tier that the found one must lie inside
-    curve: bool = False
-
-    def __post_init__(self) -> None:
-        if self.skip_ratio is not None and not 0 < self.skip_ratio <= 0.95:
-            raise SettingsError(f"skip_ratio is {self.skip_ratio:g}; give a number above 0 and up to 0.95")
-        if self.granularity not in GRANULARITIES:
-            known = ", ".join(GRANULARITIES)
-            raise SettingsError(f"granularity is {self.granularity!r}; choose one of {known}")
-        for name, least in (("tokens", 1), ("prompts", 2)):
-            if not least <= getattr(self, name) <= 100_000:
-                raise SettingsError(
-                    f"{name} is {getattr(self, name)}; give a whole number of at least {least}"
-                )
-
-    def settings(self, preset: Preset) -> Settings:
-        """VIA-SD as the preset serves it, with what was asked for instead. Raises SettingsError."""
-        used = METHOD_OPTIONS["via-sd"]
-        values = {key: value for key, value in preset.settings.items() if key in used}
-        if self.slim_kv is not None:
-            values["slim_kv"] = self.slim_kv
-        if self.skip_ratio is not None:
-            values["skip_ratio"] = self.skip_ratio
-        return Settings(method="via-sd", **values)
-
-    def scoring(self, settings: Settings) -> ScoreSettings:
-        changes = {"rho": self.rho, "cost": self.cost}
-        return serving(settings, **changes | ({"window": self.window} if self.window is not None else {}))
-
-
-def read_texts(
-    preset: Preset, data: Sequence[str], held_out: Sequence[str], count: int
-) -> tuple[list[str], list[str]]:
-    """(prompts to search on, held-out prompts), `count` in all: from files, else the preset's own.
-
-    Raises DataError, SettingsError.
-    """
-    prompts = read_prompts(data) if data else list(preset.prompts)
-    if not prompts:
-        raise SettingsError(f"preset {preset.name} names no prompts; give some with --data")
-    if not held_out:
-        return split(prompts[:count])
-    own, others = split(prompts, read_prompts(held_out))
-    own = [text for text in own if text not in set(others)] or own
-    unseen = max(1, count // 3)
-    return own[: max(1, count - unseen)], others[:unseen]
-
-
-def log_path(out: Path) -> Path:
-    """The log of the search for a mask file."""
-    return out.with_suffix(".log.jsonl")
+from .store import check_target, default_path, mask_content, precedence, save_mask, set_aside
 
 
 @dataclass
@@ -111,6 +40,7 @@ class Workplace:
     space: Space
     scorer: Scorer
     out: Path
+    asked: bool  # `out` was asked for: what lies there is replaced whatever it is worth
 
     @classmethod
     def prepare(
@@ -133,21 +63,25 @@ class Workplace:
             inside = MaskStore((), pair.verifier.identity).explicit(request.inside)
         units = request.granularity
         space = Space.of(settings.skip_ratio, runner.n_layers, request.ends, units, inside)
-        out = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
-        check_target(out)
+        target = out or default_path(pair.verifier.identity, space.skipped / space.units, units)
+        check_target(target)
         continued = yield from continuing(pair, *texts, tokens=request.tokens, gamma=settings.gamma)
         yield "running the verifier over the continuations"
         scorer = Scorer(teacher_force(runner, continued.search, whole=not scoring.shared), scoring)
-        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, out)
+        asked = out is not None
+        return cls(pair, runner, parts, request, settings, scoring, continued, space, scorer, target, asked)
 
     @property
     def log(self) -> SearchLog:
         """Beside the mask file; see `log_path`."""
-        search = asdict(self.request.search)
+        search, verifier = asdict(self.request.search), self.pair.verifier
         return SearchLog(
             log_path(self.out),
             {
-                "model": public_identity(self.pair.verifier.identity),
+                "model": public_identity(verifier.identity),
+                # Costs differ between them by more than masks that are nearly as good do.
+                "dtype": str(verifier.dtype).removeprefix("torch."),
+                "device": verifier.device.type,
                 "texts": self.texts.digest(),
                 "score": self.scoring.as_dict(),
                 "space": asdict(self.space),
@@ -205,8 +139,11 @@ class Workplace:
         history: Sequence[Observation],
         complete: bool,
         held_out: dict[str, Any] | None,
-    ) -> dict[str, Any]:
-        """Write the mask file; its content. Raises MaskError."""
+    ) -> Kept:
+        """Write the mask file: to `out`, or aside when `out` was not asked for and the mask there is better.
+
+        Raises MaskError.
+        """
         content = mask_content(
             self.pair.verifier.identity,
             best,
@@ -224,16 +161,25 @@ class Workplace:
             complete=complete,
             held_out=held_out,
         )
-        save_mask(self.out, content)
-        return content
+        better = "" if self.asked else precedence(self.out, content, self.pair.verifier.identity)
+        out = set_aside(self.out) if better else self.out
+        save_mask(out, content)
+        return Kept(content, out, f"{self.out} stays the mask that runs find: {better}" if better else "")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A finished or cancelled search and the file it left."""
+class Kept:
+    """A mask file: its content and place. `aside`: the sentence why it is not where runs look, or ""."""
 
     content: dict[str, Any]
     out: Path
+    aside: str
+
+
+@dataclass(frozen=True)
+class Found(Kept):
+    """A finished or cancelled search and the file it left."""
+
     evaluations: int
     seconds: float  # of searching, interruptions not counted
     complete: bool
@@ -246,6 +192,7 @@ class Found:
             "seconds": self.seconds,
             "evaluations_per_s": self.evaluations / self.seconds if self.seconds else 0.0,
             "out": str(self.out),
+            "aside": self.aside,
         }
 
 
@@ -288,7 +235,7 @@ def searching(
     best = search.best
     if best is None:
         return None
-    content = place.keep(best, history, complete, None)
+    kept = place.keep(best, history, complete, None)
     if complete:  # the mask is kept already; when judging is cut short, resuming judges it
         judged = None
         try:
@@ -298,5 +245,8 @@ def searching(
         except KeyboardInterrupt:
             judged = None
         complete = judged is not None
-        content = place.keep(best, history, True, judged) if complete else content
-    return Found(content, place.out, search.evaluations, history[-1].t_us / 1e6, complete)
+        if complete:
+            unjudged, kept = kept.out, place.keep(best, history, True, judged)
+            if unjudged != kept.out:
+                unjudged.unlink()
+    return Found(kept.content, kept.out, kept.aside, search.evaluations, history[-1].t_us / 1e6, complete)

@@ -1,20 +1,27 @@
 """The log of a search, JSON lines: what it searches, then every observation as it is made.
 
-A killed search continues from it. The first line names the model, texts, scoring and search; a log of
-another search is refused. A last line that a kill cut short is dropped.
+A killed search continues from it. The first line names the model, its dtype and device, texts, scoring and
+search; a log of another search is refused. A last line that a kill cut short is dropped.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..atomic import replace_file
 from ..errors import DataError
 from .search import Observation
 
 SCHEMA = "viasd-dimr-log/1"
+
+
+def log_path(out: Path) -> Path:
+    """The log of the search for a mask file."""
+    return out.with_suffix(".log.jsonl")
 
 
 def require_log(path: Path) -> None:
@@ -42,12 +49,11 @@ class SearchLog:
                     f"{self.path} is the log of a search that did not finish; give --resume to continue it, "
                     "or delete it"
                 )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.identity) + "\n", encoding="utf-8")
+        self._write([self.identity])
         return []
 
     def resume(self) -> list[Observation]:
-        """What the interrupted search saw; the log is ready for more. Raises DataError."""
+        """What the interrupted search saw; the log is ready for more. Raises DataError, OSError."""
         require_log(self.path)
         lines = read_lines(self.path)
         if not lines or lines[0] != self.identity:
@@ -58,8 +64,7 @@ class SearchLog:
                 "settings and texts, or delete it to search anew"
             )
         past = observations(self.path, lines)
-        whole = [self.identity, *(asdict(seen) for seen in past)]
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
+        self._write([self.identity, *(asdict(seen) for seen in past)])
         return past
 
     def add(self, new: Observation) -> None:
@@ -68,6 +73,11 @@ class SearchLog:
     def finish(self) -> None:
         """Say that the search came to its own end."""
         self._append({"finished": True})
+
+    def _write(self, lines: Iterable[dict[str, Any]]) -> None:
+        """The whole log anew; whatever ends this leaves the old one, with all its scores."""
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        replace_file(self.path, lambda place: place.write_text(text, encoding="utf-8"))
 
     def _append(self, line: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:

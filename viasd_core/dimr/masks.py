@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..sublayers import Layer, from_units, units
 from ..tier_names import is_bits
 
 SCHEMA = "viasd-mask/1"
+PROOFS = ("revision", "sha256")  # of a model's weights, on the hub and of a file or folder
 GRANULARITIES = {"layer": 1, "sublayer": 2}  # units a layer
 
 
@@ -123,20 +124,35 @@ def read_mask(path: Path, identity: dict[str, Any]) -> LayerMask:
     ):
         raise MaskError(f"{path} is not a mask file: expected schema {SCHEMA!r}, a model and a mask")
     if not fits(content, identity):
-        model = content["model"]
+        model = {"id": "another model", **content["model"]}
+        ours, theirs = str(model["id"]), str(identity.get("id"))
+        if Path(ours).name == Path(theirs).name and content.get("layers") == identity.get("layers"):
+            ours, theirs = f"{ours} ({proof(model)})", f"{theirs} ({proof(identity)})"
         raise MaskError(
-            f"mask file {path} was made for {model.get('id', 'another model')} with {content.get('layers')} "
-            f"layers, not for {identity.get('id')} with {identity.get('layers')}"
+            f"mask file {path} was made for {ours} with {content.get('layers')} layers, not for {theirs} "
+            f"with {identity.get('layers')}"
         )
     return replace(parse_bits(content["mask"], int(identity["layers"])), name=path.stem)
 
 
 def fits(content: dict[str, Any], identity: dict[str, Any]) -> bool:
-    """Whether a stored mask belongs to a model: same depth, and the same file hash or the same hub id."""
+    """Whether a stored mask belongs to a model: same depth, and the same file hash or the same hub id. A
+    revision or hash that both name must be the same.
+    """
     model = content.get("model", {})
-    same_file = model.get("sha256") is not None and model.get("sha256") == identity.get("sha256")
+    shared = [key for key in PROOFS if model.get(key) is not None and identity.get(key) is not None]
     same_id = identity.get("kind") == "hub" and model.get("id") == identity.get("id")
-    return content.get("layers") == identity.get("layers") and (same_file or same_id)
+    return (
+        content.get("layers") == identity.get("layers")
+        and all(model[key] == identity[key] for key in shared)
+        and ("sha256" in shared or same_id)
+    )
+
+
+def proof(model: Mapping[str, Any]) -> str:
+    """What tells two models of one name apart, for a message."""
+    known = [f"{key} {str(model[key])[:12]}" for key in PROOFS if model.get(key) is not None]
+    return ", ".join(known) or "no revision or hash"
 
 
 class MaskStore:

@@ -25,7 +25,7 @@ from .score import Score, Scorer
 from .search import Observation
 from .space import Space
 
-RANDOM_MASKS = 5  # scored beside the found one; their median cost is shown
+RANDOM_MASKS = 5  # scored beside the found one; see `middle`
 CURVE = tuple(round(0.05 * step, 2) for step in range(1, 16))  # 0.05 .. 0.75
 
 
@@ -41,14 +41,21 @@ class Bench:
 
     def judge(self, mask: str) -> dict[str, Any]:
         """A mask's held-out numbers and prediction."""
-        score, known = self.scorer.score(mask), self.read(mask)
+        return self.judged(mask, self.scorer.score(mask))
+
+    def judged(self, mask: str, score: Score) -> dict[str, Any]:
+        """`judge` of a mask that has been scored."""
+        known = self.read(mask)
         return {
             "mask": mask,
             "skip_ratio": known.skip_ratio,
-            **headline(score),
             "r_eff": effective_skip(self.parts, known.layers),
-            "predicted": self.predict(score, mask).as_dict(),
+            **self.beside(mask, score),
         }
+
+    def beside(self, mask: str, score: Score) -> dict[str, Any]:
+        """What masks of one size are compared in."""
+        return headline(score) | {"predicted": self.predict(score, mask).as_dict()}
 
     @property
     def n_layers(self) -> int:
@@ -69,27 +76,39 @@ def headline(score: Score) -> dict[str, Any]:
 
 
 def compare(bench: Bench, mask: str) -> dict[str, Any]:
-    """The held-out numbers of the found mask, by age too, and of the even, contiguous and random masks of
-    the same size.
+    """The held-out numbers and prediction of the found mask, by age too, and of the even, contiguous and
+    random masks of the same size. Each is scored once.
     """
     known, layers = bench.read(mask), bench.n_layers
     ratio, units = known.skip_ratio, known.granularity
+
+    def look(other: LayerMask) -> dict[str, Any]:
+        return bench.beside(other.bits, bench.scorer.score(other.bits))
+
     score = bench.scorer.score(mask)
-    drawn = [
-        headline(bench.scorer.score(random_mask(ratio, layers, seed, units).bits))
-        for seed in range(RANDOM_MASKS)
-    ]
-    others = {
-        "even": headline(bench.scorer.score(even_mask(ratio, layers, units).bits)),
-        "contiguous": headline(bench.scorer.score(contiguous_mask(ratio, layers, units).bits)),
-        "random": {
-            key: statistics.median(one[key] for one in drawn) for key in ("cost", "block_cost", "agreement")
-        },
-    }
-    return bench.judge(mask) | {
+    drawn = [look(random_mask(ratio, layers, seed, units)) for seed in range(RANDOM_MASKS)]
+    return bench.judged(mask, score) | {
         "cost_by_age": list(score.cost_by_age),
         "agreement_by_age": list(score.agreement_by_age),
-        "others": others,
+        "others": {
+            "even": look(even_mask(ratio, layers, units)),
+            "contiguous": look(contiguous_mask(ratio, layers, units)),
+            "random": middle(drawn),
+        },
+    }
+
+
+def middle(drawn: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several masks as one: medians of costs and agreement, which a single useless mask would carry off,
+    means of shares and predictions.
+    """
+    return {
+        **{key: statistics.median(one[key] for one in drawn) for key in ("cost", "block_cost", "agreement")},
+        **{
+            key: {name: statistics.fmean(one[key][name] for one in drawn) for name in drawn[0][key]}
+            for key in ("regions", "predicted")
+        },
+        "positions": drawn[0]["positions"],
     }
 
 

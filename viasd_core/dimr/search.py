@@ -104,9 +104,13 @@ class Search:
         """Masks to evaluate when the search is not ended early."""
         free, settings = len(self.space.free), self.settings
         if settings.kind == "greedy":
-            return sum(free - gone for gone in range(self.space.skipped))
-        singles = free if settings.kind == "dimr" else 0
-        return singles + min(settings.steps + 1, self.space.size)
+            return sum(free - gone for gone in range(self.space.chosen))
+        return len(self._probed) + min(settings.steps + 1, self.space.size)
+
+    @property
+    def _probed(self) -> tuple[int, ...]:
+        """Units whose loss alone is scored first; none where masks choose just one, which the steps score."""
+        return self.space.free if self.settings.kind == "dimr" and self.space.chosen > 1 else ()
 
     def __iter__(self) -> Iterator[Observation]:
         return self._greedy() if self.settings.kind == "greedy" else self._steps()
@@ -114,11 +118,10 @@ class Search:
     def _steps(self) -> Iterator[Observation]:
         """Random search, with a Bayesian step every theta. Stops at S, at patience, or when all is seen."""
         settings, space = self.settings, self.space
-        if settings.kind == "dimr":
-            for layer in space.free:
-                found = self._look(None, "single", space.without([layer]))
-                self.singles[layer] = found.cost
-                yield found
+        for layer in self._probed:
+            found = self._look(None, "single", space.without([layer]))
+            self.singles[layer] = found.cost
+            yield found
         yield self._look(0, "even", space.even)
         stale = 0
         for step in range(1, settings.steps + 1):

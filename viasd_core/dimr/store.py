@@ -13,7 +13,7 @@ from ..atomic import replace_file
 from ..errors import MaskError
 from ..paths import mask_folder
 from ..sources import public_identity
-from .masks import SCHEMA
+from .masks import SCHEMA, fits
 from .search import Observation
 
 
@@ -37,6 +37,37 @@ def check_target(path: Path) -> None:
             content = None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise MaskError(f"{path} exists and is not a mask file; choose another --out")
+
+
+def set_aside(path: Path) -> Path:
+    """Where a mask goes that must not take the place of `path`: a folder where no run looks by itself."""
+    return path.parent / "set-aside" / path.name
+
+
+def precedence(path: Path, content: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+    """Why the mask file at `path` keeps its place when a search ends with `content`, or "".
+
+    A finished search's mask yields to no unfinished one, a judged one to none that is not, and of two judged
+    ones of a size that were scored alike the one of lower held-out cost stays. A file that is damaged or for
+    another model yields.
+    """
+    try:
+        old = json.loads(path.read_text("utf-8"))
+        old_judged = old["held_out"] is not None
+        old_cost = float(old["held_out"]["cost"]) if old_judged else 0.0
+        whole = fits(old, dict(identity)) and old["complete"]
+        alike = (old["skip_ratio"], old["settings"]["score"]) == (
+            content["skip_ratio"],
+            json.loads(json.dumps(content["settings"]["score"])),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    judged = content["held_out"] is not None
+    if whole and (content["complete"], judged) < (True, old_judged):
+        return "its search came to an end and this one did not"
+    if whole and judged and old_judged and alike and old_cost < content["held_out"]["cost"]:
+        return f"it costs less on held-out texts, {old_cost:.4f} against {content['held_out']['cost']:.4f}"
+    return ""
 
 
 def mask_content(

@@ -4,9 +4,9 @@
 import { fill, h, isNumber, number, percent, setText } from "./dom.js";
 import { oneLine } from "./shown_text.js";
 
-const OTHERS = [["even", "even"], ["contiguous", "contiguous"], ["random", "random (median of 5)"]];
+const OTHERS = [["even", "even"], ["contiguous", "contiguous"], ["random", "random (5 masks)"]];
 const REGIONS = {A: "A kept", B: "B redrawn", C: "C escalated"};
-const NOTE = 'On held-out texts. Cost is nats a position; "agrees" is how often the first choice is the full verifier\'s; the regions are shares of the full verifier\'s own tokens.';
+const NOTE = 'On held-out texts. Cost is nats a position; "agrees" is how often the first choice is the full verifier\'s; the regions are shares of the full verifier\'s own tokens. Of random masks, costs and agreement are medians, the regions means.';
 
 export class HeldOut {
   constructor() {
