@@ -134,7 +134,7 @@ def test_sampled_text_follows_the_verifiers_law(tmp_path: Path) -> None:
     assert ours > 1e-3 and other < 1e-3
 
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "two of four": {"gamma": 3, "beam": 2, "v_max": 8},
     "three of four": {"gamma": 2, "beam": 3, "v_max": 12},
     "cut by the budget": {"gamma": 4, "beam": 3, "v_max": 5},
