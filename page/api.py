@@ -41,7 +41,7 @@ class Api:
         request: gr.Request,
         prompt: str,
         preset: str = "",
-        method: str = "via-sd",
+        method: str = "",
         drafter: str = OWN,
         max_new_tokens: int = 64,
         temperature: float = 0.0,
@@ -56,9 +56,9 @@ class Api:
     ) -> Iterator[dict[str, Any]]:
         """Decode a prompt with the whole page's queue. Yields what is known so far; the last is complete.
 
-        Settings left out are the preset's; `drafter` is one that `list` names for the preset; `mask` is auto,
-        even or a string of 0 and 1; `more` holds any further settings that `list` names for the method.
-        `run` in the answer is the id that `export` takes.
+        Settings left out are the preset's, as is an empty method; `drafter` is one that `list` names for the
+        preset; `mask` is auto, even or a string of 0 and 1; `more` holds any further settings that `list`
+        names for the method. `run` in the answer is the id that `export` takes.
         """
         given = {
             "alpha1": alpha1,
@@ -71,14 +71,15 @@ class Api:
         chosen = {name: value for name, value in given.items() if value is not None}
         run = Run()
         try:
+            preset = one_of("preset", self.catalog.first if preset == "" else preset, self.catalog.presets)
+            if method == "":
+                method = self.catalog.presets[preset].method
             chosen |= further(more, {*given, "max_new_tokens", "temperature", "seed"})
             if method in METHODS:
                 refuse_unused(method, set(chosen))
             wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
             values = chosen | {"max_new_tokens": wanted, "temperature": temperature, "seed": seed}
-            job = self.catalog.job(
-                prompt, self.catalog.first if preset == "" else preset, method, drafter, values
-            )
+            job = self.catalog.job(prompt, preset, method, drafter, values)
             self.engine.submit(run, job)
         except ViasdError as error:
             raise gr.Error(str(error), print_exception=False) from error

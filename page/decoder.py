@@ -28,6 +28,7 @@ def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
     def decode_job(job: Job, index: int) -> Iterator[Step]:
         from viasd_core.decode import generate
         from viasd_core.recording import describe, encode_prompt
+        from viasd_core.suffix_choice import will_measure, with_suffix
 
         slot = table[index]
         knobs = slot.carrier.read()
@@ -39,8 +40,11 @@ def make_decoder(pairs: PairStore, table: SlotTable) -> Decoder:
             pair = pairs.now(job.pair)
             prompt_ids = encode_prompt(pair, job.prompt, raw=job.raw)
             live = LiveSettings(settings, ReadOnlyCarrier(slot.carrier))
+            if will_measure(pair, settings):
+                yield "doing", "comparing the drafter's suffixes on a short text", 0.0
+            settings, found = with_suffix(pair, settings)
             events = generate(pair, prompt_ids, settings, live)
-            facts = describe(pair, job.prompt, prompt_ids, settings)
+            facts = describe(pair, job.prompt, prompt_ids, settings) | found
             if settings.method != "ar":
                 if not pairs.checked(job.pair):
                     yield "doing", "checking the drafter on a short text", 0.0

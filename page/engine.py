@@ -220,7 +220,7 @@ class Engine:
             if kind == "problem":
                 return str(value)
             if kind == "start":
-                self.pairs.remember(run.job.pair, value.get("drafter_check"))
+                self.pairs.remember(run.job.pair, value)
                 run.began = time.monotonic()
             run.take(kind, value, seconds)
             if run.gives_way:

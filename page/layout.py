@@ -19,7 +19,6 @@ from .forms import control, notice_line, viewer_panel
 from .job import OWN
 from .options import ADVANCED, BASIC, BY_NAME, LIVE, METHOD_WORDS, OPTIONS, Option
 
-FIRST_METHOD = "via-sd"
 DRAFTER_WORDS = {"lookup": "prompt lookup", "layer-skip": "layers skipped", "model": "a small model"}
 
 
@@ -62,7 +61,7 @@ def build(
         )
         method = gr.Dropdown(
             [(METHOD_WORDS.get(name, name), name) for name in METHODS],
-            value=FIRST_METHOD,
+            value=catalog.presets[catalog.first].method,
             label="method",
             elem_id="viasd-method",
         )
@@ -133,26 +132,26 @@ def drafter_menu(catalog: Catalog, preset: str) -> list[tuple[str, str]]:
 
 
 def _controls(catalog: Catalog) -> dict[str, Any]:
-    values = catalog.defaults(catalog.first)
+    values, method = catalog.defaults(catalog.first), catalog.presets[catalog.first].method
     controls: dict[str, Any] = {}
     with gr.Group():
         gr.Markdown("**Act during a run**", elem_classes="viasd-group", padding=True)
         for option in LIVE:
-            controls[option.name] = _control(option, values[option.name])
+            controls[option.name] = _control(option, values[option.name], method)
     with gr.Row():
         for name in BASIC:
-            controls[name] = _control(BY_NAME[name], values[name])
+            controls[name] = _control(BY_NAME[name], values[name], method)
     with gr.Accordion("Advanced", open=False):
         for option in ADVANCED:
-            controls[option.name] = _control(option, values[option.name])
+            controls[option.name] = _control(option, values[option.name], method)
     return controls
 
 
-def _control(option: Option, value: Any) -> Any:
+def _control(option: Option, value: Any, method: str) -> Any:
     return control(
         option,
         value,
-        info=option.info_for(FIRST_METHOD),
-        interactive=option.used_by(FIRST_METHOD),
-        visible=option.shown_with(FIRST_METHOD),
+        info=option.info_for(method),
+        interactive=option.used_by(method),
+        visible=option.shown_with(method),
     )

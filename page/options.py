@@ -190,7 +190,8 @@ OPTIONS = (
         low=1, high=64, step=1, whole=True, apart=True,
     ),
     Option(
-        "suffix", "suffix", "behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction",
+        "suffix", "suffix", "behind repairs: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction, "
+        "auto whichever of S1 and S2 suits the drafter",
         "choice", choices=_words(*SUFFIXES), apart=True,
     ),
     Option("branch0", "verify branch 0", "off: the repaired paths alone (ablation)", "switch", apart=True),

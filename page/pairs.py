@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from viasd_core.errors import ViasdError
@@ -92,10 +92,15 @@ class PairStore:
             self._checks[key] = self_check(pair)
         return self._checks[key]
 
-    def remember(self, key: PairKey, check: dict[str, Any] | None) -> None:
-        """Keep what a forked worker found, which dies with the worker."""
-        if check:
+    def remember(self, key: PairKey, facts: Mapping[str, Any]) -> None:
+        """Keep what a forked worker found and told in a run's facts, which dies with the worker."""
+        if check := facts.get("drafter_check"):
             self._checks.setdefault(key, check)
+        pair = self._loaded.get(key.preset, {}).get(key.drafter)
+        if pair is not None and (found := facts.get("suffix_choice")):
+            from viasd_core.suffix_choice import remember
+
+            remember(pair, found)
 
     def _load(self, preset: str) -> None:
         """Answer everyone who waits for the preset, also those who came while its verifier was loading."""

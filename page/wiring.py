@@ -78,9 +78,8 @@ class Wiring:
         parts.controls["strict"].input(self.check_strict, rule, parts.form_notice, **last_wins)
         controls = [parts.controls[option.name] for option in OPTIONS]
         parts.method.input(self.method_chosen, parts.method, [parts.drafter, *controls], **quick)
-        parts.preset.input(
-            self.preset_chosen, parts.preset, [parts.prompt, parts.drafter, parts.notice, *controls], **quick
-        )
+        chosen = [parts.prompt, parts.method, parts.notice, parts.drafter, *controls]
+        parts.preset.input(self.preset_chosen, parts.preset, chosen, **quick)
 
     # -- opening and closing the tab
 
@@ -203,12 +202,14 @@ class Wiring:
         ]
 
     def preset_chosen(self, preset: str) -> list[Any]:
-        """The pair's own settings, drafter and prompt."""
+        """The pair's own method, settings, drafter and prompt."""
+        found = self.catalog.presets[preset]
         values = self.catalog.defaults(preset)
-        drafter = gr.update(choices=drafter_menu(self.catalog, preset), value=OWN)
-        described = notice(self.catalog.presets[preset].description)
-        prompt = self.catalog.prompt(preset)
-        return [prompt, drafter, described, *(option.shown(values[option.name]) for option in OPTIONS)]
+        drafter, *controls = self.method_chosen(found.method)
+        drafter |= {"choices": drafter_menu(self.catalog, preset), "value": OWN}
+        for option, update in zip(OPTIONS, controls, strict=True):
+            update["value"] = option.shown(values[option.name])
+        return [self.catalog.prompt(preset), found.method, notice(found.description), drafter, *controls]
 
 
 def stream(run: Run, every: float = FLUSH_S) -> Iterator[dict[str, Any]]:

@@ -53,6 +53,18 @@ def test_the_default_preset_names_the_wheel_and_its_checksum() -> None:
     assert [path.stem[-3:] for path in preset.masks] == ["r10", "r20", "r30", "r40", "r47"]
 
 
+def test_cures_preset_says_its_method_and_leaves_the_suffix_to_the_drafter() -> None:
+    """Its drafter only ever saw masks in a block, so what suits it is measured."""
+    preset = load_preset("fast_margin100")
+    settings = Settings(method=preset.method, **preset.settings)
+    assert (settings.method, settings.suffix, settings.tau_margin) == ("cure", "auto", 1.0)
+
+
+def test_a_preset_that_names_no_method_runs_via_sd(tmp_path: Path) -> None:
+    assert load_preset(write(tmp_path)).method == load_preset("tiny").method == "via-sd"
+    assert load_preset(write(tmp_path, method="sd")).method == "sd"
+
+
 def test_published_pairs_are_named_by_their_hub_ids() -> None:
     preset = load_preset("qwen2.5-coder")
     assert preset.verifier == Source("hub", "Qwen/Qwen2.5-Coder-1.5B-Instruct")
@@ -116,6 +128,8 @@ def test_a_users_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"method": "magic"}, "names the method 'magic'; choose one of ar, sd, .*cure"),
+        ({"method": ["cure"]}, r"names the method \['cure'\]; choose one of"),
         ({"verifyer": "a/b"}, "unknown key verifyer; known are chat, description, drafter"),
         ({"verifier": None}, "has no 'verifier'"),
         ({"drafter": None}, "has no 'drafter'"),

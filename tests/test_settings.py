@@ -64,7 +64,7 @@ def test_the_three_readings_of_the_papers_thresholds(convention: str, expected: 
         ({"b_max": 0}, "b_max is 0"),
         ({"beam": 2.5}, "beam is 2.5"),
         ({"max_positions": True}, "max_positions is True"),
-        ({"suffix": "S3"}, "suffix is 'S3'; choose one of S1, S2, S4"),
+        ({"suffix": "S3"}, "suffix is 'S3'; choose one of auto, S1, S2, S4"),
         ({"method": "cure", "tiers": ("0.4",)}, "tiers is ('0.4',); method cure takes via-sd, or none"),
         ({"method": "cure", "tiers": ("via-sd",), "branch0": False}, "an ablation of plain CURE"),
         ({"debt_cap": -1}, "debt_cap is -1"),
@@ -96,7 +96,7 @@ def test_values_on_the_border_are_allowed(changes: dict[str, Any]) -> None:
 def test_the_defaults_of_cure_are_fast_margin100() -> None:
     settings = Settings(method="cure")
     assert (settings.tau_margin, settings.margin_scale, settings.b_max, settings.beam) == (1.0, None, 5, 5)
-    assert (settings.v_max, settings.max_positions, settings.suffix) == (90, 1, "S2")
+    assert (settings.v_max, settings.max_positions, settings.suffix) == (90, 1, "auto")
     assert settings.branch0 and settings.resync and not settings.tiers
 
 

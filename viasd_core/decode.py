@@ -35,6 +35,9 @@ def generate(
     pair: ModelPair, prompt_ids: Sequence[int], settings: Settings, live: LiveSettings | None = None
 ) -> Iterator[CycleEvent]:
     """Decode with a loaded pair. Raises PromptError, MaskError and PairError before the first event."""
+    from .suffix_choice import with_suffix  # which decodes itself
+
+    settings, _ = with_suffix(pair, settings)
     return decode(parts_of(pair), prompt_ids, settings, live)
 
 

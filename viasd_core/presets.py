@@ -1,6 +1,7 @@
 """Presets: a verifier, a drafter and the settings that suit them, read from YAML.
 
-A preset file has the keys verifier and drafter, and may have description, settings, masks, prompts and chat.
+A preset file has the keys verifier and drafter, and may have description, method, settings, masks,
+prompts and chat.
 The project's own lie in presets/pairs; a user's file is given by its path.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from .errors import SettingsError
+from .method_options import METHODS
 from .paths import PRESETS
 from .settings import Settings
 from .sources import Source, parse_source
@@ -27,7 +29,8 @@ DRAFTER_KEYS: dict[str, set[str]] = {
     "layer-skip": {"skip_ratio", "cache"},
     "model": {"source"},
 }
-PRESET_KEYS = ("description", "verifier", "drafter", "settings", "masks", "prompts", "chat")
+PRESET_KEYS = ("description", "verifier", "drafter", "method", "settings", "masks", "prompts", "chat")
+DEFAULT_METHOD = "via-sd"  # of a preset that names none
 DEFAULT_SKIP = 0.4  # of a layer-skip drafter whose preset names none
 
 
@@ -53,6 +56,7 @@ class Preset:
     masks: tuple[Path, ...] = ()  # stored layer masks that fit the verifier
     prompts: tuple[str, ...] = ()  # for calibration and demonstration
     chat: bool = True  # wrap prompts in the verifier's chat template; False: raw text
+    method: str = DEFAULT_METHOD  # what runs where none is asked for
 
 
 def preset_names() -> list[str]:
@@ -80,6 +84,9 @@ def load_preset(given: str | Path) -> Preset:
             raise SettingsError(
                 f"{key!r} in preset {path} must be of type {kind.__name__}; got {content[key]!r}"
             )
+    method = content.get("method", DEFAULT_METHOD)
+    if method not in METHODS:
+        raise SettingsError(f"preset {path} names the method {method!r}; choose one of {', '.join(METHODS)}")
     return Preset(
         name=path.stem,
         verifier=parse_source(as_source(content["verifier"], f"verifier of preset {path}"), path.parent),
@@ -89,6 +96,7 @@ def load_preset(given: str | Path) -> Preset:
         masks=tuple(find_file(name, "masks", ".json", path) for name in content.get("masks", [])),
         prompts=load_prompts(content["prompts"], path) if "prompts" in content else (),
         chat=content.get("chat", True),
+        method=method,
     )
 
 

@@ -57,10 +57,13 @@ def record(
     Pass a `trace` of your own to keep what was made when an exception (also KeyboardInterrupt) ends the run
     early: it is complete up to the last cycle, with `complete` false. Raises what `generate` raises.
     """
+    from .suffix_choice import with_suffix  # which encodes a prompt of its own
+
     trace = trace if trace is not None else Trace()
+    settings, found = with_suffix(pair, settings)
     started = time.perf_counter()
     events = generate(pair, prompt_ids, settings, live)
-    trace.run.update(describe(pair, prompt, prompt_ids, settings))
+    trace.run.update(describe(pair, prompt, prompt_ids, settings) | found)
     try:
         collect(trace, events, started, on_event)
     finally:
@@ -95,7 +98,9 @@ def finish(trace: Trace, wall_s: float) -> None:
 
 
 def describe(pair: ModelPair, prompt: str, prompt_ids: Sequence[int], settings: Settings) -> dict[str, Any]:
-    """run.json's content as far as it is known before the first cycle."""
+    """run.json's content as far as it is known before the first cycle; `settings` as `with_suffix` gives
+    them.
+    """
     parts = parts_of(pair)
     slims = slim_parts(parts, settings)
     mask = slims[0].mask if slims else None

@@ -21,7 +21,7 @@ from .tier_names import MODEL_TIER, VIA_SD_TIERS, is_bits, public_tier
 GATES = ("direct", "literal", "swapped")
 RULES = ("lossless", "lossy", "pi", "greedy")
 BONUSES = ("none", "q-if-called", "slim")
-SUFFIXES = ("S1", "S2", "S4")
+SUFFIXES = ("auto", "S1", "S2", "S4")
 MAX_GAMMA = 64
 MAX_TREE = 256  # nodes; the KV slots of a run hold them beside the text
 MAX_TIERS = 8  # slim verifiers
@@ -73,7 +73,9 @@ class Settings:
     b_max: int = 5  # repairs tried at one position, at most
     beam: int = 5  # repair nodes at one depth, at most; EAGLE-2: nodes expanded at one depth, and of each
     max_positions: int = 1  # positions repaired in one block, at most
-    suffix: str = "S2"  # behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction
+    # Behind a repair: S1 reuse the draft, S2 draft anew, S4 redo Domino's correction; auto: S2 or S1, by what
+    # the drafter was trained on or by measurement (suffix_choice.py).
+    suffix: str = "auto"
     branch0: bool = True  # False: verify the repaired paths alone (ablation)
     resync: bool = True  # False: leave the drafter the features of the first rows, not the path's (ablation)
     trace: bool = True

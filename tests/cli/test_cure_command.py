@@ -72,6 +72,59 @@ def test_every_form_says_what_plain_decoding_says_and_keeps_a_sound_trace(
     assert repair["nodes"] == len(Trace.load(out).tree)
 
 
+def test_a_measured_suffix_is_a_note_and_a_fact_of_the_run(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The random drafter's config says nothing of known prefixes, as published ones do not."""
+    out = tmp_path / "t.zip"
+    assert generate(home, "--method", "cure", "--json", "--trace", str(out)) == 0
+    printed = capsys.readouterr()
+    run = Trace.load(out).run
+    choice = run["suffix_choice"]["choice"]
+    assert f"note: suffix {choice} was chosen by measurement" in printed.err
+    assert (
+        run["settings"]["suffix"] == choice == json.loads(printed.out.splitlines()[-1])["settings"]["suffix"]
+    )
+    assert run["drafter_check"]["positions"] > 0
+    assert main(["trace", "check", str(out)]) == 0
+
+
+def test_a_named_suffix_and_a_drafter_that_knows_prefixes_need_no_measurement(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = target_of(toy_pair(drafter="none", layers=8))
+    config, tensors = block_parts(target.config, (1, 3, 5), seed=8)
+    special = config["dflash_config"] | {"known_prefix": True}
+    saved(tmp_path / "knows", config | {"dflash_config": special}, tensors)
+    forms = {
+        ("--suffix", "S1"): ("S1", None),
+        ("--drafter", str(tmp_path / "knows")): ("S2", {"choice": "S2", "known_prefix": True}),
+    }
+    for arguments, (suffix, said) in forms.items():
+        out = tmp_path / f"{suffix}.zip"
+        assert generate(home, "--method", "cure", "--quiet", "--trace", str(out), *arguments) == 0
+        assert "note:" not in capsys.readouterr().err
+        run = Trace.load(out).run
+        assert (run["settings"]["suffix"], run.get("suffix_choice")) == (suffix, said)
+
+
+def test_a_presets_own_method_runs_with_its_options_unless_another_is_named(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = home / "own.yaml"
+    own.write_text(
+        (home / "pair.yaml").read_text() + "\nmethod: cure\nsettings: {tau_margin: 3.0, b_max: 2, suffix: S1}"
+    )
+    found = object_of(home, capsys, "--preset", str(own))
+    assert found["method"] == "cure" and found["repair"]["tried"] > 0
+    settings = found["settings"]
+    assert (settings["tau_margin"], settings["b_max"], settings["suffix"]) == (3.0, 2, "S1")
+    assert object_of(home, capsys, "--preset", str(own), "--b-max", "1")["settings"]["b_max"] == 1
+    assert object_of(home, capsys, "--preset", str(own), "--method", "block")["method"] == "block"
+    assert generate(home, "--preset", str(own), "--gamma", "4") == 2
+    assert "--gamma is not used by method 'cure'" in capsys.readouterr().err
+
+
 def test_eagles_tree_is_drafted_by_an_eagle_checkpoint(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,7 +146,7 @@ REFUSED = {
     "no gamma": (("--method", "cure", "--gamma", "4"), "--gamma is not used by method 'cure'"),
     "idle": (("--method", "cure", "--mask", "even"), "--mask has no effect without --tiers via-sd"),
     "tiers": (("--method", "cure", "--tiers", "0.4"), "method cure takes via-sd, or none"),
-    "suffix": (("--method", "cure", "--suffix", "S3"), "suffix is 'S3'; choose one of S1, S2, S4"),
+    "suffix": (("--method", "cure", "--suffix", "S3"), "suffix is 'S3'; choose one of auto, S1, S2, S4"),
     "no correction": (("--method", "cure", "--suffix", "S4"), "--suffix S4 redoes Domino's correction"),
 }
 

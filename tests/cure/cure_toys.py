@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from scripted import Table, TableDrafter, TableRunner, scripted_parts
-from viasd_core.drafters.base import Redrawn
+from viasd_core.drafters.base import Candidate, Redrawn
 from viasd_core.parts import Parts
 from viasd_core.probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
 from viasd_core.trace import Trace, TreeRow
@@ -44,6 +44,30 @@ class TableBlockDrafter(TableDrafter):
 
     def reroll(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
         return replace(self.redraw(known, count, sampling, noise), forwards=0)
+
+
+class TableTreeDrafter(TableDrafter):
+    """EAGLE-2's candidates out of a table: the most valuable nodes of a level get their likeliest tokens."""
+
+    def draft_tree(self, depth: int, width: int) -> tuple[list[Candidate], int]:
+        found: list[Candidate] = []
+        frontier: list[tuple[int, float, list[int]]] = [(-1, 0.0, list(self.context))]
+        for _ in range(depth):
+            level = []
+            for parent, value, text in frontier:
+                best = raw_log_probs(self.table.after(text)[None])[0].topk(width)
+                for logp, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+                    level.append((len(found), value + logp, [*text, token]))
+                    found.append(Candidate(token, parent, logp, value + logp))
+            frontier = sorted(level, key=lambda one: (-one[1], one[0]))[:width]
+        return found, depth
+
+
+def tree_parts(runner: TableRunner, drafter: Table) -> Parts:
+    """Parts whose drafter grows trees out of a table."""
+    return replace(
+        scripted_parts(runner, drafter), drafter=lambda verifier, capacity: TableTreeDrafter(drafter)
+    )
 
 
 def table_parts(runner: TableRunner, drafter: Table, *, eos: Sequence[int] = (), **options: Any) -> Parts:

@@ -62,7 +62,9 @@ def test_sampled_traces_are_sound(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_sampled_text_has_exactly_the_verifiers_law(name: str) -> None:
-    """C9 and T3: joint law of pairs of tokens, in trees with several children."""
+    """C9 and T3: joint law of pairs of tokens, in trees with several children; X4 for a block of first
+    choices (`block`).
+    """
     q = random_table(4, 1, 71, scale=1.2, episode=2)
     drafter = near(q, 0.5, 72)
     settings = Settings(**{"method": "cure", "temperature": 1.0, "seed": 5, **VARIANTS[name]})

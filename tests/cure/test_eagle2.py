@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cure.cure_toys import TableTreeDrafter, tree_parts
 from drafters.checkpoint_files import eagle, target_of
 from drafters.runs import (
     GREEDY,
@@ -20,7 +21,9 @@ from drafters.runs import (
     state_follows_from_the_text,
     texts_agree,
 )
-from scripted import run
+from laws.chi_square import episode_p_value
+from laws.test_output_laws import joint_law
+from scripted import TableRunner, near, random_table, run, sampled
 from toys import toy_pair
 from viasd_core import tree
 from viasd_core.cure.dynamic import rerank
@@ -31,6 +34,7 @@ from viasd_core.errors import PairError, SettingsError
 from viasd_core.masks import chain_pass
 from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
+from viasd_core.trace_check import check
 from viasd_core.transfer import to_device
 
 TEXT = [1, 4, 2, 7, 7, 0, 3, 5, 6]
@@ -128,6 +132,46 @@ def test_sampled_text_follows_the_verifiers_law(tmp_path: Path) -> None:
     options: dict[str, Any] = {"method": "eagle2", "gamma": 3, "beam": 2, "v_max": 8}
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=150, **options)
     assert ours > 1e-3 and other < 1e-3
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "two of four": {"gamma": 3, "beam": 2, "v_max": 8},
+    "three of four": {"gamma": 2, "beam": 3, "v_max": 12},
+    "cut by the budget": {"gamma": 4, "beam": 3, "v_max": 5},
+    "one chain": {"gamma": 3, "beam": 1, "v_max": 8},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_sampled_trees_have_exactly_the_verifiers_joint_law(name: str) -> None:
+    """T3: joint law of pairs in 20,000 tokens, kept on branch 0 and on others."""
+    q = random_table(4, 1, 81, scale=1.2, episode=2)
+    drafter = near(q, 0.5, 82)
+    parts = tree_parts(TableRunner(q), drafter)
+    settings = Settings(method="eagle2", temperature=1.0, seed=5, **SHAPES[name])
+    trace = run(parts, [0], settings.with_(max_new_tokens=200))
+    assert check(trace) == []
+    kept = {row.branch > 0 for row in trace.tree if row.accepted}
+    assert kept == ({False} if name == "one chain" else {False, True})
+    outputs = sampled(parts, settings, count=20_000)
+    assert episode_p_value(outputs, joint_law(q, 2)) > 1e-3
+    assert episode_p_value(outputs, joint_law(drafter, 2)) < 1e-3, "the test has no power"
+
+
+def test_a_table_grows_the_candidates_that_the_paper_describes() -> None:
+    """What the law above is tested with: levels of the most valuable nodes, values that add up."""
+    drafter = TableTreeDrafter(random_table(4, 2, 83))
+    drafter.begin([1, 2])
+    found, forwards = drafter.draft_tree(3, 2)
+    assert forwards == 3 and len(found) == 2 + 4 + 4
+    tree.check([one.parent for one in found])
+    for one in found:
+        above = found[one.parent].value if one.parent >= 0 else 0.0
+        assert one.value == pytest.approx(above + one.logp)
+    second = found[2:6]
+    best = sorted(second, key=lambda one: -one.value)[:2]
+    assert {one.parent for one in found[6:]} == {found.index(one) for one in best}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -92,6 +92,16 @@ def test_a_batch_of_blocks_is_what_decoding_drafts_at_the_same_anchors(
             torch.testing.assert_close(found, draft.logits[:, IDS], atol=1e-5, rtol=0.0)
 
 
+@pytest.mark.parametrize("slots", [2, 3, SLOTS])
+def test_the_config_says_whether_blocks_had_known_tokens_and_decoding_reads_it(
+    pair: ModelPair, answers: list[Answer], tmp_path: Path, slots: int
+) -> None:
+    objective, random = exact(pair, slots=slots), torch.Generator().manual_seed(0)
+    seen = max(int(objective._cut(collate(answers), random).known.max()) for _ in range(20))
+    assert objective.config()["dflash_config"]["known_prefix"] is (seen > 0)
+    assert trained(objective, tmp_path).known_prefix is (seen > 0) is (slots > 2)
+
+
 @torch.no_grad()
 def test_the_correction_told_the_drafted_tokens_is_the_one_that_drafted_them(
     pair: ModelPair, answers: list[Answer], tmp_path: Path

@@ -21,10 +21,12 @@ from viasd_core.drafters.base import Draft
 from viasd_core.drafters.block import load
 from viasd_core.drafters.checkpoints import Trained
 from viasd_core.live import LiveSettings
-from viasd_core.pair import ModelPair
+from viasd_core.pair import ModelPair, TrainedDrafter
 from viasd_core.parts import Parts, parts_of
+from viasd_core.presets import DrafterSpec
 from viasd_core.probs import Noise, Sampling
 from viasd_core.settings import Settings
+from viasd_core.sources import Source
 from viasd_core.trace_check import check
 from viasd_core.verifier import Verifier
 
@@ -51,6 +53,19 @@ def block_drafter(
     if "domino" in kind:
         parts = with_domino(parts, width)
     return pair, load(saved(tmp_path, *parts), target)
+
+
+def block_pair(tmp_path: Path, **special: Any) -> ModelPair:
+    """A toy pair that reads texts, with a random block drafter; `special` goes into its dflash_config."""
+    pair = toy_pair(drafter="none", layers=8)
+    target = target_of(pair)
+    config, tensors = block_parts(target.config, (1, 3, 5), seed=8)
+    trained = load(
+        saved(tmp_path, config | {"dflash_config": config["dflash_config"] | special}, tensors), target
+    )
+    spec = DrafterSpec("model", source=Source("folder", str(tmp_path)))
+    identity = {"kind": "folder", "id": "toy-drafter", "sha256": "0" * 64, "layers": 2}
+    return replace(pair, drafter=spec, trained=TrainedDrafter(trained, identity))
 
 
 def begun(pair: ModelPair, trained: Trained, text: Sequence[int]) -> Any:

@@ -70,7 +70,7 @@ def test_a_text_that_fills_the_context_ends_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "reduced domino"])
 def test_sampled_text_follows_the_verifiers_law(kind: str, tmp_path: Path) -> None:
-    """X4."""
+    """By `sd`, whose blocks are drawn; those of first choices (X4) are sampled in cure/test_cure_cycle.py."""
     pair, trained = block_drafter(tmp_path, kind, vocab=4, verifier_layers=2, taps=(0, 1))
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=150)
     assert ours > 1e-3 and other < 1e-3

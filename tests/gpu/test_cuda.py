@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import gc
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from drafters.checkpoint_files import eagle, saved, target_of
+from drafters.own_files import block_parts
+from drafters.runs import parts_with
+from scripted import run
 from toys import toy_pair
 from viasd_core.decode import generate
+from viasd_core.drafters.block import load as load_block
+from viasd_core.drafters.eagle import load as load_eagle
 from viasd_core.pair import ModelPair
 from viasd_core.settings import Settings
 from viasd_core.trace import Trace
+from viasd_core.trace_check import check
 
 pytestmark = pytest.mark.gpu
 
@@ -22,6 +30,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "sd": {"method": "sd"},
     "via-sd": {"method": "via-sd", "mask": "even", "skip_ratio": 0.3},
     "strict": {"method": "via-sd", "mask": "even", "skip_ratio": 0.3, "strict": True},
+}
+TREES: dict[str, dict[str, Any]] = {
+    "block": {"method": "block"},
+    "cure": {"method": "cure", "tau_margin": 3.0, "max_positions": 2},
+    "cure through the tiers": {"method": "cure", "tiers": ("via-sd",), "mask": "11011101", "strict": True},
+    "eagle2": {"method": "eagle2", "gamma": 3, "beam": 3, "v_max": 20},
 }
 PROMPT = "the man in the hat and the other one"
 
@@ -48,6 +62,25 @@ def test_greedy_tokens_are_the_same_on_cuda_and_cpu(name: str, drafter: str) -> 
     here = decoded(toy_pair(drafter=drafter), **RUNS[name])
     there = decoded(on(toy_pair(drafter=drafter), "cuda"), **RUNS[name])
     assert there.token_ids == here.token_ids
+
+
+def tree_run(name: str, device: str, folder: Path) -> Trace:
+    """A run with a random drafter from disk, over so few ids that some of its tokens are right."""
+    pair = on(toy_pair(drafter="none", layers=8, vocab=8), device)
+    target = target_of(pair)
+    if name == "eagle2":
+        trained = load_eagle(eagle(folder, target.config, 6, seed=5), target)
+    else:
+        trained = load_block(saved(folder, *block_parts(target.config, (1, 3, 5), seed=8)), target)
+    return run(parts_with(pair, trained), [5, 1, 7, 3], Settings(max_new_tokens=40, **TREES[name]))
+
+
+@pytest.mark.parametrize("name", list(TREES))
+def test_greedy_trees_are_the_same_on_cuda_and_cpu(name: str, tmp_path: Path) -> None:
+    here = tree_run(name, "cpu", tmp_path / "cpu")
+    there = tree_run(name, "cuda", tmp_path / "cuda")
+    assert there.token_ids == here.token_ids
+    assert check(there) == []
 
 
 def test_same_seed_gives_the_same_text_twice() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from gradio_client import Client  # type: ignore[import-untyped]
 from gradio_client.exceptions import AppError  # type: ignore[import-untyped]
 
+from drafters.runs import block_pair
 from page.server import Page
 from page_toys import until
 from viasd_core.trace import Trace
@@ -93,6 +95,23 @@ def test_a_setting_without_an_argument_of_its_own_is_taken_too(shared: Shared, c
     result = client.predict("the and", "tiny", "sd", max_new_tokens=6, more=asked, api_name="/generate")
     settings = Trace.load(client.predict(result["run"], api_name="/export")).run["settings"]
     assert {name: settings[name] for name in asked} == asked
+
+
+def test_a_call_without_a_method_runs_the_presets_own_and_its_suffix_is_measured(
+    served: Serve, client_of: ClientOf, tmp_path: Path
+) -> None:
+    pair = block_pair(tmp_path)
+    _, address = served(loader=lambda preset: pair)
+    client = client_of(address)
+    found = client.predict("the and", "fast_margin100", max_new_tokens=6, api_name="/generate")
+    assert (found["state"], found["method"]) == ("done", "cure")
+    run = Trace.load(client.predict(found["run"], api_name="/export")).run
+    assert run["suffix_choice"]["positions"] > 0
+    assert run["settings"]["suffix"] == run["suffix_choice"]["choice"] == found["settings"]["suffix"]
+    named = client.predict("the and", "fast_margin100", "block", max_new_tokens=6, api_name="/generate")
+    assert named["method"] == "block"
+    with pytest.raises(AppError, match="--gamma is not used by method 'cure'"):
+        client.predict("the and", "fast_margin100", gamma=3, api_name="/generate")
 
 
 def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, client_of: ClientOf) -> None:

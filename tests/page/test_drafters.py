@@ -18,6 +18,7 @@ from gradio_client.exceptions import AppError  # type: ignore[import-untyped]
 import toys
 import viasd_core.presets
 import viasd_core.self_check
+from drafters.runs import block_pair
 from page.catalog import Catalog
 from page.engine import Engine
 from page.job import OWN, PairKey
@@ -31,6 +32,8 @@ from viasd_core.errors import PairError, SettingsError, SourceError
 from viasd_core.pair import ModelPair
 from viasd_core.paths import PRESETS
 from viasd_core.presets import load_preset
+from viasd_core.settings import Settings
+from viasd_core.suffix_choice import will_measure, with_suffix
 from viasd_core.trace import Trace
 
 TRAINED = "toy-ar"
@@ -185,6 +188,31 @@ def test_a_drafter_is_checked_once_and_every_run_says_what_was_found(
 def test_a_real_check_of_a_pair_that_agrees_warns_of_nothing(make_engine: Callable[..., Engine]) -> None:
     told = checks(finished(make_engine()))[0]
     assert told["agreement"] > 0.5 and told["positions"] > 8 and told["warning"] is None
+
+
+def test_the_suffix_of_a_drafter_is_measured_once_and_every_run_says_what_was_found(
+    make_engine: Callable[..., Engine], tmp_path: Path
+) -> None:
+    measured = block_pair(tmp_path)
+    engine = make_engine(loader=lambda preset: measured)
+    first, second = finished(engine, method="cure"), finished(engine, method="cure")
+    texts = [[message["text"] for message in messages(run, "status")] for run in (first, second)]
+    assert ["comparing the drafter's suffixes on a short text" in told for told in texts] == [True, False]
+    facts = [run.trace.run["suffix_choice"] for run in (first, second)]
+    assert facts[0] == facts[1] and facts[0]["positions"] > 0
+    assert {run.trace.run["settings"]["suffix"] for run in (first, second)} == {facts[0]["choice"]}
+    named = finished(engine, method="cure", suffix="S1").trace.run
+    assert "suffix_choice" not in named and named["settings"]["suffix"] == "S1"
+
+
+def test_a_suffix_that_a_forked_worker_measured_is_not_measured_again(tmp_path: Path) -> None:
+    measured, key, cure = block_pair(tmp_path), PairKey("toy"), Settings(method="cure")
+    store = PairStore(lambda preset: measured)
+    assert will_measure(store.now(key), cure)
+    found = {"choice": "S2", "known_prefix": False, "agreement": {"S1": 0.1, "S2": 0.2}}
+    store.remember(key, {"suffix_choice": found})
+    assert not will_measure(measured, cure)
+    assert with_suffix(measured, cure) == (cure.with_(suffix="S2"), {"suffix_choice": found})
 
 
 class Loads:

@@ -3,11 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from page.catalog import Catalog
+from page.layout import build
 from page.limits import Limits
 from page.options import BY_NAME, OPTIONS
+from page.wiring import Wiring
 from viasd_core.errors import PromptError, SettingsError
 from viasd_core.method_options import METHODS
 from viasd_core.settings import Settings
@@ -33,6 +36,40 @@ def test_the_form_as_it_opens_can_be_run_with_every_method(catalog: Catalog, met
 def test_a_preset_opens_with_its_own_values(catalog: Catalog) -> None:
     assert catalog.settings("tiny", "via-sd", form(catalog)).skip_ratio == 0.2
     assert catalog.settings("qwen3", "via-sd", {}).alpha1 == Settings().alpha1
+
+
+def shown_of(update: dict[str, Any]) -> tuple[Any, bool, bool]:
+    return update["value"], update["interactive"], update["visible"]
+
+
+def test_a_chosen_preset_brings_its_own_method_with_the_controls_that_it_uses(catalog: Catalog) -> None:
+    nothing: Any = None
+    wiring = Wiring(nothing, nothing, catalog, [])
+    for preset, method in (("fast_margin100", "cure"), ("tiny", "via-sd")):
+        prompt, chosen, _, drafter, *controls = wiring.preset_chosen(preset)
+        assert (prompt, chosen) == (catalog.prompt(preset), method)
+        assert drafter["value"] == "preset" and drafter["interactive"] and drafter["choices"]
+        values = catalog.defaults(preset)
+        assert [shown_of(update) for update in controls] == [
+            (option.shown(values[option.name]), option.used_by(method), option.shown_with(method))
+            for option in OPTIONS
+        ]
+
+
+def test_the_page_opens_with_the_method_of_its_preset(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("verifier: org/name\ndrafter: {kind: lookup}\nmethod: sd\n")
+
+    def fetch() -> None:
+        raise AssertionError("nothing is fetched while the page is laid out")
+
+    for first, method in ((str(path), "sd"), ("tiny", "via-sd"), ("fast_margin100", "cure")):
+        with gr.Blocks():
+            parts = build(Catalog(Limits(), first), [], fetch, fetch)
+        assert parts.method.value == method
+        for option in OPTIONS:
+            assert parts.controls[option.name].visible == option.shown_with(method)
+            assert parts.controls[option.name].interactive == option.used_by(method)
 
 
 def test_settings_that_a_method_does_not_use_are_left_out(catalog: Catalog) -> None:

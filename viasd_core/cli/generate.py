@@ -22,7 +22,6 @@ from .main import BAD_INPUT, INTERRUPTED, report
 if TYPE_CHECKING:
     from ..presets import Preset
 
-DEFAULT_METHOD = "via-sd"
 ON_SWITCHES = {
     "strict": "lossless by retro-audit: roll back to the first token q disagrees with (temperature 0)"
 }
@@ -42,7 +41,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--preset", default="tiny", metavar="NAME|FILE.yaml", help="model pair (default tiny)"
     )
-    parser.add_argument("--method", default=DEFAULT_METHOD, help=f"one of {', '.join(METHODS)}")
+    parser.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: the preset's)")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT")
     prompt.add_argument("--prompt-file", metavar="FILE", help="UTF-8 text")
@@ -115,7 +114,10 @@ def _add_cure(group: Any) -> None:
     group.add_argument("--beam", type=int, metavar="N", help="repair nodes at one depth")
     group.add_argument("--max-positions", type=int, metavar="N", help="repaired positions of a block")
     group.add_argument(
-        "--suffix", metavar="S", help=f"{', '.join(SUFFIXES)}: reuse, draft anew, redo the correction"
+        "--suffix",
+        metavar="S",
+        help=f"{', '.join(SUFFIXES)}: by the drafter's training or a short test (default), reuse, "
+        "draft anew, redo the correction",
     )
     _add_off_switches(group, CURE_OFF_SWITCHES)
 
@@ -138,6 +140,7 @@ def run(args: argparse.Namespace) -> int:
     from ..pair import load_pair, refuse_drafter, with_tiers
     from ..recording import encode_prompt, record
     from ..self_check import self_check
+    from ..suffix_choice import note, with_suffix
 
     if args.drafter is not None and settings.method == "ar":
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
@@ -154,6 +157,10 @@ def run(args: argparse.Namespace) -> int:
         trace.run["drafter_check"] = check
         if check["warning"]:
             print(f"warning: {printable(check['warning'])}", file=sys.stderr)
+    settings, found = with_suffix(pair, settings)
+    trace.run |= found
+    if found and (said := note(found["suffix_choice"])):
+        print(f"note: {said}", file=sys.stderr)
     stream = None if args.json or args.quiet else _Printer(hold=settings.strict)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill keeps the trace as Ctrl-C does
     try:
@@ -184,21 +191,24 @@ def _keep(trace: Trace, path: str | None) -> str:
 
 
 def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
-    """The preset's values for the method, overridden by what was given. Raises SettingsError."""
-    if args.method not in METHODS:
-        raise SettingsError(f"unknown method {args.method!r}; choose one of {', '.join(METHODS)}")
+    """The preset's values for the method (its own where none was given), overridden by what was given.
+    Raises SettingsError.
+    """
+    method = preset.method if args.method is None else args.method
+    if method not in METHODS:
+        raise SettingsError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
     names = COMMON_OPTIONS.union(*METHOD_OPTIONS.values()) - {"trace"}  # --trace is where to write it
     given = {key: value for key, value in vars(args).items() if key in names and value is not None}
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
     if "tiers" in given:
         given["tiers"] = parse_tiers(given["tiers"])
-    refuse_unused(args.method, set(given))
+    refuse_unused(method, set(given))
     if "skip_ratio" in given and not _follows(given.get("mask", "auto")):
         raise SettingsError("--skip-ratio and an explicit --mask contradict each other; give one of them")
-    used = COMMON_OPTIONS | METHOD_OPTIONS[args.method]
+    used = COMMON_OPTIONS | METHOD_OPTIONS[method]
     defaults = {key: value for key, value in preset.settings.items() if key in used}
-    settings = Settings(method=args.method, **{**defaults, **given})
+    settings = Settings(method=method, **{**defaults, **given})
     refuse_idle(settings, set(given))
     return settings
 

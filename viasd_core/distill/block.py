@@ -76,6 +76,11 @@ class BlockObjective:
         self.scale = (torch.ones(shape) if scale is None else scale).to(target.runner.device)
         self.module: nn.Module = StoredBlock(self.network, self.domino).to(target.runner.device)
 
+    @property
+    def longest_known(self) -> int:
+        """Most known tokens behind an anchor in training: one slot is left to learn."""
+        return self.slots - 2
+
     @staticmethod
     def config_of(
         target: Target, layers: int, slots: int, mask_token: int, taps: Sequence[int]
@@ -147,7 +152,7 @@ class BlockObjective:
             known = torch.zeros(shape, dtype=torch.long, device=device)
         else:
             spread = torch.rand(shape, generator=random).to(device)
-            most = self.slots - 2  # one slot is left to learn
+            most = self.longest_known
             length = torch.randint(1, max(most, 1) + 1, shape, generator=random).clamp_max(most).to(device)
             known = torch.where(torch.rand(shape, generator=random).to(device) < KNOWN_SHARE, length, 0)
         anchors = first[:, None] + (spread * room).long()
@@ -203,6 +208,7 @@ class BlockObjective:
 
     def config(self) -> dict[str, Any]:
         made = self.config_of(self.target, len(self.origins), self.slots, self.mask_token, self.network.taps)
+        made["dflash_config"] |= {"known_prefix": self.longest_known > 0}
         if self.shift:
             made["dflash_config"] |= {"shift_label": True}
         if self.domino is not None:

@@ -268,7 +268,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         )
         return BlockDrafter(checkpoint.name, model, verifier, slots)
 
-    return Trained("dflash", tuple(taps), make, parts)
+    return Trained("dflash", tuple(taps), make, parts, known_prefix=special.get("known_prefix") is True)
 
 
 def special_part(checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -49,6 +49,7 @@ class Trained:
     taps: tuple[int, ...]
     make: Callable[[Verifier, int], Drafter]
     module: nn.Module
+    known_prefix: bool = False  # blocks: trained with real tokens, not only masks, behind the anchor
 
 
 @dataclass(frozen=True)
