@@ -62,6 +62,7 @@ def test_every_ablation_is_a_lane_with_its_part_taken_away(result: dict[str, Any
     for label, changes in repairs.ABLATIONS.items():
         own = entries[label]["settings"]
         assert own == entries["cure"]["settings"] | changes and own["v_max"] == 12
+        assert own["suffix"] == entries[label]["suffix_choice"]["choice"] != "auto"
     assert all(entry["quality"]["identical_to_ar"] == 1.0 for entry in entries.values())
 
 

@@ -14,6 +14,7 @@ from ..presets import Preset, load_preset, parse_drafter
 from ..recording import describe, encode_prompt
 from ..settings import Settings
 from ..sources import public_identity
+from ..suffix_choice import with_suffix
 from ..tier_names import parse_tiers, public_tier
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
@@ -183,7 +184,7 @@ def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) 
     other = with_drafter(pair, parse_drafter(drafter))
     name = drafter.rstrip("/").rsplit("/", 1)[-1]  # results are shared: no folders of this machine
     return [
-        engine_lane(EngineRunner(f"{method}, {name}", with_tiers(other, chosen), chosen), drafter=name)
+        settled_lane(f"{method}, {name}", other, chosen, drafter=name)
         for method, chosen in settings.items()
         if method != BASE and takes_drafter(method, other)
     ]
@@ -191,10 +192,13 @@ def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) 
 
 def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
     """A lane for each of the `settings`, by their labels."""
-    return [
-        engine_lane(EngineRunner(label, with_tiers(pair, chosen), chosen))
-        for label, chosen in settings.items()
-    ]
+    return [settled_lane(label, pair, chosen) for label, chosen in settings.items()]
+
+
+def settled_lane(label: str, pair: ModelPair, settings: Settings, **more: Any) -> Lane:
+    """A lane with the models its tiers name, and with what stands behind repairs decided."""
+    settled, why = with_suffix(pair, settings)
+    return engine_lane(EngineRunner(label, with_tiers(pair, settled), settled), **why, **more)
 
 
 def via_sd_variants(request: Request, preset: Preset, overrides: dict[str, Any]) -> dict[str, Settings]:
