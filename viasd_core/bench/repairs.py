@@ -8,6 +8,7 @@ from typing import Any
 
 from ..method_options import BLOCK_METHODS
 from ..settings import Settings
+from ..trace_repairs import total_if_known
 from .statistics import ratio_interval, ratio_of_speeds
 
 PARALLEL = "block"  # CURE is measured against the same drafter's single path
@@ -34,7 +35,7 @@ class Kept:
     over_parallel: float  # of `tokens`
     over_parallel_ci: tuple[float | None, float | None]
     time_over_parallel: float  # milliseconds a token
-    extra: int  # drafted tokens that repairs kept beyond branch 0
+    extra: str  # drafted tokens that repairs kept beyond branch 0 alone; "-" where not known
 
 
 def ablations(settings: Settings) -> dict[str, Settings]:
@@ -53,13 +54,14 @@ def kept(prompts: Sequence[dict[str, Any]], label: str, entry: dict[str, Any], b
     ours, theirs = _steps(prompts, label), _steps(prompts, PARALLEL)
     summaries = [prompt["runs"][label]["summary"] for prompt in prompts]
     drafts = sum(one["repair"]["accepted_per_step"] * one["cycles"] for one in summaries)
+    extra = total_if_known(one["repair"]["extra_tokens"] for one in summaries)
     return Kept(
         drafts / entry["cycles"],
         entry["mean_committed"],
         ratio_of_speeds(*ours, *theirs),
         ratio_interval(*ours, *theirs),
         base["tokens_per_s"] / entry["tokens_per_s"],
-        sum(one["repair"]["extra_tokens"] for one in summaries),
+        "-" if extra is None else str(extra),
     )
 
 
