@@ -61,7 +61,22 @@ def test_what_was_kept_is_counted_from_the_raw_runs(result: dict[str, Any]) -> N
         assert found.drafts <= found.tokens <= found.drafts + 1
         low, high = found.over_parallel_ci
         assert low is not None and high is not None and low <= found.over_parallel <= high
-    assert repairs.kept(result["prompts"], "block", entries["block"], entries["block"]).extra == 0
+    assert repairs.kept(result["prompts"], "block", entries["block"], entries["block"]).extra == "0"
+
+
+def test_a_gain_over_a_branch_0_that_was_not_verified_is_not_counted(result: dict[str, Any]) -> None:
+    entries = {entry["label"]: entry for entry in result["methods"]}
+    extra = {
+        label: repairs.kept(result["prompts"], label, entries[label], entries["block"]).extra
+        for label in LABELS[1:]
+    }
+    runs = [prompt["runs"]["cure"]["summary"]["repair"] for prompt in result["prompts"]]
+    assert extra["cure"] == str(sum(one["extra_tokens"] for one in runs))
+    assert extra["cure, no branch 0"] == extra["cure, neither"] == "-"
+    text = markdown(result, "r.json").split("### Blocks and their repairs")[1]
+    head, _, *rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    place = [name.strip() for name in head].index("tokens repairs gained")
+    assert {row[0].strip(): row[place].strip() for row in rows} == extra
 
 
 def test_the_table_has_a_row_for_each_and_the_papers_ratios(result: dict[str, Any]) -> None:
