@@ -60,8 +60,8 @@ def test_each_contradiction_of_a_tree_is_named(change: Change, named: str) -> No
 
 
 def gated_tree() -> Trace:
-    """A cycle of VIA-SD's gates over a tree: the path follows the sibling of ratio 1 although branch 0, of ratios
-    .9 and .6, would have passed twice.
+    """A cycle of VIA-SD's gates over a tree: the path follows the sibling of ratio 1 although branch 0, of
+    ratios .9 and .6, would have passed twice.
     """
     trace = Trace()
     counts: dict[str, Any] = {"region_a": 1, "region_b": 1, "tree_nodes": 4, "v_max": 90, "tau_margin": 1.0}
@@ -90,7 +90,8 @@ def gated_tree() -> Trace:
 def gated(node: int, parent: int, branch: int, ratio: float) -> dict[str, Any]:
     source = "repair" if branch else "draft"
     return {
-        "node": node, "parent": parent, "branch": branch, "slim_ratio": ratio, "source": source, "token_id": 20 + node,
+        "node": node, "parent": parent, "branch": branch, "slim_ratio": ratio, "source": source,
+        "token_id": 20 + node,
     }  # fmt: skip
 
 

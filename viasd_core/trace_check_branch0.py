@@ -1,4 +1,4 @@
-"""Checks of what is said of branch 0: how much of it would have been kept alone, and where it was uncertain."""
+"""Checks of what is said of branch 0: how much of it would have been kept alone, where it was uncertain."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def _lengths(
             return [None]
         if _q_said_another(cycle, nodes, drafts, row):
             return [kept]
-        unknown = [] if cycle.full_forwards else [None]  # a settle may be that of the run's end, without a tree
+        unknown = (
+            [] if cycle.full_forwards else [None]
+        )  # a settle may be that of the run's end, without a tree
         return [*range(kept, len(main) + 1), *unknown]
     return [len(main)]
 

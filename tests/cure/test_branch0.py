@@ -1,4 +1,4 @@
-"""What branch 0 alone would have kept: known where the verifiers' rows say it, equal to a block drafted alone."""
+"""What branch 0 alone would have kept: known where the verifiers' rows say it, equal to a lone block's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def trace_of(seed: int, eos: tuple[int, ...] = (), **changes: Any) -> Trace:
     return run(parts_of_seed(seed, eos), [seed % VOCAB], settings)
 
 
-def first_cycle(seed: int, text: list[int], left: int, eos: tuple[int, ...], mode: dict[str, Any]) -> CycleEvent:
+def first_cycle(
+    seed: int, text: list[int], left: int, eos: tuple[int, ...], mode: dict[str, Any]
+) -> CycleEvent:
     """One cycle behind `text` of a block whose tree has no room for a repair."""
     settings = Settings(**{**mode, "v_max": 1, "branch0": True, "max_new_tokens": left, "final_audit": False})
     return Loop(parts_of_seed(seed, eos), text, settings, LiveSettings(settings)).step()
@@ -84,7 +86,7 @@ def test_it_is_what_the_block_alone_keeps_behind_the_same_text(name: str, eos: t
 
 
 def test_the_path_of_the_tiers_may_keep_less_than_branch_0_alone() -> None:
-    """The gate follows the child of ratio 1 and is refused behind it; branch 0 would have passed both times."""
+    """The gate follows the child of ratio 1 and is refused behind it; branch 0 would have passed twice."""
     tree = grow([Step(1, -1.0), Step(2, -1.0)], [[Step(3, -1.0), Step(4, -1.0)]], beam=5, budget=9)
     ratios = [0.9, 0.6, 1.0, 0.2]
     verdicts = Verdicts([0] * 5, [0, 0, 0, 7, 0])
@@ -145,7 +147,7 @@ def test_methods_without_trees_say_nothing_of_branch_0() -> None:
 
 
 def without_columns(trace: Trace, settings: dict[str, Any]) -> Trace:
-    """As the trace was before `branch0_kept` and `ufps`: gains by accepted nodes, definitions in older words."""
+    """As the trace was before `branch0_kept` and `ufps`: gains by accepted nodes, other definitions."""
     trace.cycles = [replace(row, branch0_kept=None, ufps=None) for row in trace.cycles]
     old = finish_run(trace, "cure", settings)
     nodes = trees(trace).values()
@@ -159,7 +161,9 @@ def without_columns(trace: Trace, settings: dict[str, Any]) -> Trace:
     return old
 
 
-@pytest.mark.parametrize("mode", [PLAIN, VIA, PLAIN | {"branch0": False}], ids=["cure", "tiers", "no branch 0"])
+@pytest.mark.parametrize(
+    "mode", [PLAIN, VIA, PLAIN | {"branch0": False}], ids=["cure", "tiers", "no branch 0"]
+)
 def test_traces_from_before_the_columns_hold_and_claim_no_more_than_their_rows(mode: dict[str, Any]) -> None:
     trace = trace_of(2, **mode)
     now = trace.summary()["repair"]

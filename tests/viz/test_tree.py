@@ -85,19 +85,20 @@ def test_a_repair_that_lost_is_told_as_branch_0_winning(cure: Page) -> None:
 SPOKEN: dict[str, tuple[dict[str, Any], str, int]] = {  # changes of cycle 1, the sentence, bars
     "branch 0 kept as many": (
         {"branch0_kept": 3},
-        "Repair 1 was taken: 3 drafted tokens kept. Branch 0 alone would have kept as many of 4, so nothing was "
-        "gained.",
+        "Repair 1 was taken: 3 drafted tokens kept. Branch 0 alone would have kept as many of 4, so nothing "
+        "was gained.",
         1,
     ),
     "branch 0 was better": (
         {"branch0_kept": 4},
-        "Branch 0 would have won: alone it would have kept 4 of 4. Repair 1 was taken: 3 drafted tokens kept.",
+        "Branch 0 would have won: alone it would have kept 4 of 4. Repair 1 was taken: 3 drafted tokens "
+        "kept.",
         0,
     ),
     "nobody asked": (
         {"alpha1": 0.5, "alpha2": 0.3},
-        "Repair 1 was taken: 3 drafted tokens kept. Whether branch 0 would have won is not known: it needed a "
-        "verdict of the full verifier that was not asked for or not recorded.",
+        "Repair 1 was taken: 3 drafted tokens kept. Whether branch 0 would have won is not known: it needed "
+        "a verdict of the full verifier that was not asked for or not recorded.",
         0,
     ),
 }
@@ -129,6 +130,9 @@ def left_out(page: Page, show: Callable[..., None]) -> tuple[Page, Trace]:
 def test_of_a_branch_0_that_was_left_out_nothing_is_claimed(left_out: tuple[Page, Trace]) -> None:
     page, trace = left_out
     expect(page.locator(".tree-pays")).to_contain_text("extra tokens not known / ")
+    expect(page.locator(".tree-note")).to_contain_text(
+        "; it is not known of each what branch 0 alone would have kept"
+    )
     expect(page.locator(".tree-rate")).not_to_contain_text("branch 0 alone")
     said = set()
     by_cycle = {row.cycle: row for row in trace.cycles}
@@ -140,8 +144,8 @@ def test_of_a_branch_0_that_was_left_out_nothing_is_claimed(left_out: tuple[Page
         winner = max((row.branch for row in path), default=0)
         taken = f"Repair {winner} was taken" if winner else "No repair was taken"
         expect(page.locator(".tree-verdict")).to_have_text(
-            f"{taken}: {len(path)} drafted token{'' if len(path) == 1 else 's'} kept. Branch 0 was not verified, "
-            "so whether it would have won is not known."
+            f"{taken}: {len(path)} drafted token{'' if len(path) == 1 else 's'} kept. Branch 0 was not "
+            "verified, so whether it would have won is not known."
         )
         expect(page.locator(".tree-stop")).to_have_count(0)
         ufps = by_cycle[cycle].ufps
@@ -154,14 +158,16 @@ def test_of_a_branch_0_that_was_left_out_nothing_is_claimed(left_out: tuple[Page
 
 def test_a_repaired_position_without_a_node_keeps_its_diamond(left_out: tuple[Page, Trace]) -> None:
     """On its first fork and in the strip, without a margin: the token was not verified."""
-    page, trace = left_out
+    page, _ = left_out
     page.get_by_role("button", name="previous repair").click()
     forks = page.locator(".tree-node:has(.tree-fork)")
     assert forks.count() >= 1
     expect(forks.first.locator(".tree-ufp:not(.hollow)")).to_have_count(1)
     expect(page.locator(".tree-node .tree-ufp:not(.hollow)")).to_have_count(1)
     expect(forks.first.locator(".tree-margin")).to_have_count(0)
-    column = page.locator('.margin-column[aria-label$="token not verified · margin unknown · uncertain, repaired"]')
+    column = page.locator(
+        '.margin-column[aria-label$="token not verified · margin unknown · uncertain, repaired"]'
+    )
     expect(column).to_have_count(1)
 
 

@@ -71,9 +71,7 @@ def verify(run: Run, planted: Planted, *, phase: str) -> Outcome:
             columns |= opinions_of(run, tree, tokens, logits, rows, said)
         seen = to_host(**columns)
     accepted = tuple(int(node) for node in seen["path"][: int(seen["length"][0])])
-    verified = Verified(
-        tree, accepted, planted.uncertain, planted.kept_on_branch0(accepted), planted.ufps
-    )
+    verified = Verified(tree, accepted, planted.uncertain, planted.kept_on_branch0(accepted), planted.ufps)
     with run.clock.phase("resync" if verified.winner else "commit"):
         run.verifier.keep_full(run.tokens, accepted, features=run.settings.resync)
     return _outcome(run, planted, verified, seen, base)

@@ -63,7 +63,7 @@ export function billSentences(bill) {
   const gained = bill.extra === null ? "extra tokens not known" : `${bill.extra} extra token${bill.extra === 1 ? "" : "s"} gained`;
   if (!bill.tried) return {line: "0 extra tokens gained / 0 ms extra paid", note: "No repair has been tried yet.", formula: formulaWords(bill)};
   const cycles = `${bill.tried} repaired cycle${bill.tried === 1 ? "" : "s"}`;
-  const wins = bill.won === null ? `${cycles}, not in all of which it is known what branch 0 alone would have kept` : `${bill.won} of ${cycles} won`;
+  const wins = bill.won === null ? `${cycles}; it is not known of each what branch 0 alone would have kept` : `${bill.won} of ${cycles} won`;
   if (bill.paid === null) {
     return {line: `${gained} / extra time not known`, note: `${wins} · every cycle had a repair, so there is none to compare with; resync alone took ${ms(bill.resync)}`, formula: formulaWords(bill)};
   }
