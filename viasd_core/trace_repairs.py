@@ -1,7 +1,7 @@
 """What repairs gained: kept drafts of a tree against those of branch 0 alone, cycle by cycle and in total.
 
-CURE (arXiv 2608.00531), eq. 5: gain = max(0, kept on the tree - kept on branch 0). Nobody runs branch 0 alone,
-so its length is known only where the verifiers' rows of the tree give it. Plain Python: imports no torch.
+CURE (arXiv 2608.00531), eq. 5: gain = max(0, kept on the tree - kept on branch 0). Nobody runs branch 0
+alone, so its length is known only where the verifiers' rows of the tree give it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def holds_block(cycle: CycleRow, nodes: Sequence[TreeRow]) -> bool:
 def kept_on_branch0(cycle: CycleRow | None, nodes: Sequence[TreeRow]) -> int | None:
     """Drafted tokens of a cycle that branch 0 alone would have kept on the same verifier rows.
 
-    None: not known. Traces from before that was recorded have it where the full verifier alone judged a tree that holds the
-    whole block: then it is the accepted nodes of branch 0.
+    None: not known. Traces from before that was recorded have it where the full verifier alone judged a tree
+    that holds the whole block: then it is the accepted nodes of branch 0.
     """
     if cycle is None or cycle.branch0_kept is not None:
         return cycle.branch0_kept if cycle else None

@@ -96,7 +96,7 @@ SPOKEN: dict[str, tuple[dict[str, Any], str, int]] = {  # changes of cycle 1, th
         0,
     ),
     "nobody asked": (
-        {"alpha1": 0.5, "alpha2": 0.3},
+        {"alpha1": 0.5, "alpha2": 0.3, "drafted": 5},  # an end of sequence cut branch 0 short, not a repair
         "Repair 1 was taken: 3 drafted tokens kept. Whether branch 0 would have won is not known: it needed "
         "a verdict of the full verifier that was not asked for or not recorded.",
         0,

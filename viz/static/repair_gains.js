@@ -22,7 +22,7 @@ export function keptOnPath(rows) {
 }
 
 // Whether the whole block stands in the tree, as branch 0.
-export function holdsBlock(cycle, rows) {
+function holdsBlock(cycle, rows) {
   return rows.filter((row) => row.branch === 0).length === cycle.drafted;
 }
 

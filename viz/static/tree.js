@@ -120,7 +120,7 @@ export class TreePanel {
   }
 
   drawTree(cycle, kept) {
-    const tree = judge(this.rows, cycle);
+    const tree = judge(this.rows, cycle, this.app.store.run);
     setText(this.verdict, treeSentences(tree, cycle).verdict);
     this.writeBill();
     const {node, marks} = drawTree(this.layout, this.room, {tau: cycle.tau_margin, repaired: repairedDepths(this.rows), kept0: tree.kept0}, (place) => this.words(place));
@@ -136,7 +136,7 @@ export class TreePanel {
     const {store} = this.app;
     const cycle = store.cycles[this.at];
     if (!cycle || this.body.hidden) return;
-    const tree = judge(this.rows, cycle);
+    const tree = judge(this.rows, cycle, this.app.store.run);
     const left = this.layout.left ? ` ${this.layout.left} rows hang nowhere or are too many to draw.` : "";
     setText(this.bill, `${treeSentences(tree, cycle).where} ${costSentence(store, cycle, tree)}${left}`);
   }

@@ -1,6 +1,6 @@
 // The draft trees of a run by cycle, what each of them gained and cost, and where a node stands in the text.
 
-import { holdsBlock, keptOnBranch0, keptOnPath, uncertainPositions } from "./repair_gains.js";
+import { keptOnBranch0, keptOnPath, uncertainPositions } from "./repair_gains.js";
 import { isNumber, number, ratio } from "./dom.js";
 
 const indexes = new WeakMap(); // store -> {seen rows, seen cycles, rows by cycle number, cycles with a repair}
@@ -76,15 +76,15 @@ export function repairedDepths(rows) {
   return new Set(rows.filter((row) => row.branch > 0 && !branch.get(row.parent)).map((row) => row.depth));
 }
 
-// What one tree was for: kept drafts on the path and on branch 0 alone (null: not known), whether branch 0 was
-// verified at all, rows, branches, repaired positions.
-export function judge(rows, cycle) {
+// What one tree was for: kept drafts on the path and on branch 0 alone (null: not known), whether the run verified
+// branch 0 at all, rows, branches, repaired positions.
+export function judge(rows, cycle, run) {
   const depths = repairedDepths(rows);
   return {
     kept: keptOnPath(rows),
     kept0: keptOnBranch0(cycle, rows),
     length0: rows.filter((row) => row.branch === 0).length,
-    verified0: cycle.branch0_kept !== null || holdsBlock(cycle, rows),
+    verified0: run.settings?.branch0 !== false,
     nodes: rows.length,
     branches: new Set(rows.filter((row) => row.branch > 0).map((row) => row.branch)).size,
     winner: rows.reduce((most, row) => (row.on_best_path ? Math.max(most, row.branch) : most), 0),
