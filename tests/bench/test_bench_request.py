@@ -89,6 +89,11 @@ def test_options_no_method_uses_are_refused_not_ignored(
 def test_a_result_that_could_not_be_kept_is_refused_before_the_work(refused: Attempt, tmp_path: Path) -> None:
     assert "does not exist" in refused("--out", str(tmp_path / "no" / "result.json"))
     assert "cannot be written" in refused("--out", str(tmp_path))
+    assert "cannot be used" in refused("--traces", str(tmp_path / "no" / "traces"))
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "001-ar.zip").write_bytes(b"an earlier trace")
+    assert "is not empty" in refused("--traces", str(kept))
 
 
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,8 +102,10 @@ def test_the_command_prints_both_models_and_their_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [recorded(seed, tmp_path) for seed in range(6)]
-    assert main(["cure-scorer", *paths, "--json"]) == 0
+    report = tmp_path / "report.md"
+    assert main(["cure-scorer", *paths, "--out", str(report), "--json"]) == 0
     out = capsys.readouterr().out
+    assert report.read_text("utf-8").strip() == out[: out.rindex('{"blocks"')].strip()
     result = json.loads(out.splitlines()[-1])
     assert all(model in out for model in MODELS) and result["prompts"] == 6
     for model in MODELS:
@@ -111,6 +113,20 @@ def test_the_command_prints_both_models_and_their_numbers(
         assert [round(one["r"], 1) for one in result["models"][model]["budgets"]] == [0.1, 0.2, 0.3, 0.4, 0.5]
     expected = [block for path in paths for block in blocks_of(Trace.load(path))]
     assert result["base_rate"] == base_rate(expected)
+    first = result["models"][MODELS[0]]["budgets"][0]
+    row = next(line for line in out.splitlines() if line.startswith(f"| {first['r']:.3f}"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    measured = [f"{first[name]:.3f}" for name in ("precision", "recall", "extra_recall")]
+    assert cells[1:] == [*measured, "0.359", "0.308", "0.396"]
+
+
+def test_a_report_that_cannot_be_kept_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [recorded(seed, tmp_path) for seed in range(6)]
+    (tmp_path / "file").write_text("not a folder", "utf-8")
+    assert main(["cure-scorer", *paths, "--out", str(tmp_path / "file" / "report.md")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_traces_without_a_repair_or_of_one_prompt_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from .baselines import baseline_settings, hf_runner
 from .data import read_items
 from .gamma import CANDIDATES, search_gamma
 from .layouts import BenchItem
-from .measure import BenchPrompt, Runner, measure, warm_up
+from .measure import BenchPrompt, PromptRuns, Runner, measure, warm_up
 from .provenance import file_facts, provenance
 from .repairs import ablations
 from .request import Request
@@ -117,6 +118,7 @@ class Benchmark:
                 repeats=request.repeats,
                 progress=say,
             ):
+                self._keep_traces(done)
                 self.entries.append(
                     prompt_entry(done, self._decode, greedy=self.settings[BASE].temperature == 0)
                 )
@@ -125,6 +127,15 @@ class Benchmark:
         except KeyboardInterrupt:
             say(f"interrupted: {len(self.entries)} of {len(self.prompts)} prompts are in {request.out}")
         write_result(request.out, self.result())
+
+    def _keep_traces(self, done: PromptRuns) -> None:
+        if self.request.traces is None:
+            return
+        for lane in self.lanes:
+            if isinstance(lane.runner, EngineRunner) and lane.runner.settings.trace:
+                name = re.sub(r"[^a-z0-9.]+", "-", lane.runner.label.lower())
+                path = self.request.traces / f"{len(self.entries) + 1:03d}-{name}.zip"
+                lane.runner.save(done, path, self.request.max_new_tokens)
 
     def result(self) -> dict[str, Any]:
         specs = [lane.spec for lane in self.lanes if lane.spec is not None]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..trace import Trace
 from .layouts import BenchItem
 
 WARM_UP_RUNS = 3
@@ -27,6 +28,7 @@ class RunResult:
     first_tokens: int = 1  # how many tokens came with the first one (a whole block in speculative decoding)
     summary: dict[str, Any] | None = None  # Trace.summary(), where the method leaves a trace
     finish: str = ""
+    trace: Trace | None = None  # the run itself, where the method leaves one
     untraced_tokens: int | None = None  # how many tokens there were where their ids are not known
 
     @property

@@ -8,9 +8,9 @@ from typing import Any
 from ..errors import DataError
 from ..terminal import printable
 from ..trace import PHASES, ratio
-from . import payoff, repairs
-
-Row = Sequence[str]
+from . import payoff
+from .repairs_report import repairs_text
+from .table import number, share, table, total, with_interval
 
 
 def markdown(result: dict[str, Any], name: str) -> str:
@@ -204,45 +204,6 @@ def skips_text(result: dict[str, Any]) -> str:
     return "\n\n".join([SKIPS_HEADING, table(head, rows)])
 
 
-def repairs_text(result: dict[str, Any]) -> str:
-    """Blocks with and without repairs, as CURE's tables 1 and 4 put it; nothing unless both were measured."""
-    entries = repairs.block_methods(result)
-    if not entries:
-        return ""
-    base = next(entry for entry in entries if entry["label"] == repairs.PARALLEL)
-    head = (
-        "method", "ms a token", "speedup over ar", "drafts kept a step", "tokens a step", "over block",
-        "time over block", "tokens repairs gained", "identical to ar", "paper: kept", "paper: time",
-    )  # fmt: skip
-    rows = []
-    for entry in entries:
-        found = repairs.kept(result["prompts"], entry["label"], entry, base)
-        published = repairs.PUBLISHED.get(entry["label"], (None, None))
-        judged = entry["quality"]
-        rows.append(
-            (
-                entry["label"],
-                number(1000 / entry["tokens_per_s"], 1),
-                with_interval(entry["ratio_to_ar"], entry["ratio_ci"]),
-                number(found.drafts, 3),
-                number(found.tokens, 3),
-                with_interval(found.over_parallel, found.over_parallel_ci, 3),
-                number(found.time_over_parallel, 3),
-                str(found.extra),
-                share(judged["identical_to_ar"], judged["compared_to_ar"]),
-                *(number(value, 3) for value in published),
-            )
-        )
-    return "\n\n".join(["### Blocks and their repairs", table(head, rows), REPAIRS_NOTE])
-
-
-REPAIRS_NOTE = (
-    "Over block: tokens a step over those of the same drafter's single path on the same prompts, with the "
-    "paired bootstrap interval; time over block: milliseconds a token. The last columns are the same ratios "
-    "in CURE's Table 4 (Qwen3-8B on a GPU)."
-)
-
-
 def layers_of(entry: dict[str, Any]) -> int:
     """Layers of a method in the paper's count: drafter, slim verifiers, full verifier; 0 for others."""
     if entry["method"] == "via-sd" and entry["cycles"] is not None:
@@ -313,32 +274,3 @@ def tracing_text(result: dict[str, Any]) -> str:
         f"Host work {number(cost['host_us_per_cycle'], 0)} us of {number(cost['cycle_us'], 0)} us a cycle "
         f"({number(100 * cost['host_share'], 1)} %)."
     )
-
-
-def table(head: Row, rows: Sequence[Row]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(escape(cell) for cell in line) + " |" for line in lines)
-
-
-def escape(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
-
-
-def number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def with_interval(value: float, interval: Sequence[float | None], digits: int = 2) -> str:
-    low, high = interval
-    if low is None or high is None:
-        return number(value, digits)
-    return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
-
-
-def share(value: float | None, count: int) -> str:
-    return "-" if value is None else f"{100 * value:.0f} % of {count}"
-
-
-def total(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -26,6 +26,7 @@ class Request:
     methods: tuple[str, ...]
     data: Path
     out: Path
+    traces: Path | None = None  # a folder for a bundle of every prompt and traced method
     baselines: tuple[str, ...] = ()
     task: str | None = None
     limit: int | None = None
@@ -67,6 +68,8 @@ class Request:
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
         _refuse_unused(self.methods, self.overrides)
         _check_writable(self.out, self.data)
+        if self.traces is not None:
+            _check_folder(self.traces)
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -110,6 +113,16 @@ def _check_writable(out: Path, data: Path) -> None:
         raise DataError(f"--out {out} is the file of prompts; give another path for the result")
     if out.exists():
         _check_result(out)
+
+
+def _check_folder(traces: Path) -> None:
+    """Traces of two benchmarks in one folder would be taken for one."""
+    try:
+        traces.mkdir(exist_ok=True)
+        if any(traces.iterdir()):
+            raise DataError(f"--traces {traces} is not empty; give a new folder")
+    except OSError as error:
+        raise DataError(f"--traces {traces} cannot be used ({error.strerror}); give a new folder") from error
 
 
 def _check_result(out: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..decode import generate
 from ..method_options import COMMON_OPTIONS, METHOD_OPTIONS
 from ..pair import ModelPair
 from ..presets import Preset
+from ..recording import describe, finish
 from ..settings import Settings
 from ..trace import Trace, is_slim_decided
-from .measure import RunResult
+from .measure import PromptRuns, RunResult
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,17 @@ class EngineRunner:
         if not settings.trace:
             return replace(timed, untraced_tokens=sum(row.committed for row in trace.cycles))
         summary = {**trace.summary(), "slim_audited": slim_audited(trace)}
-        return replace(timed, token_ids=tuple(trace.token_ids), summary=summary)
+        return replace(timed, token_ids=tuple(trace.token_ids), summary=summary, trace=trace)
+
+    def save(self, done: PromptRuns, path: Path, max_new_tokens: int) -> None:
+        """Keep the first run of a prompt as a bundle, as `generate --trace` would. Raises TraceError."""
+        result = done.runs[self.label][0]
+        assert result.trace is not None, "only a run that traces is kept"
+        settings = self.settings.with_(max_new_tokens=max_new_tokens)
+        facts = describe(self.pair, done.prompt.item.prompt, done.prompt.ids, settings)
+        result.trace.run.update(facts, ttft_s=result.ttft_s)
+        finish(result.trace, result.seconds)
+        result.trace.save(path)
 
 
 def slim_audited(trace: Trace) -> int:

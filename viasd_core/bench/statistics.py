@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import numpy as np
@@ -29,6 +29,9 @@ def ratio_of_speeds(
     return speed(tokens, seconds) / base if base > 0 else 0.0
 
 
+Interval = tuple[float | None, float | None]
+
+
 def ratio_interval(
     tokens: Sequence[float],
     seconds: Sequence[float],
@@ -37,30 +40,51 @@ def ratio_interval(
     *,
     resamples: int = RESAMPLES,
     seed: int = BOOTSTRAP_SEED,
-) -> tuple[float | None, float | None]:
+) -> Interval:
     """Percentile bootstrap interval of `ratio_of_speeds`.
 
     Prompts are resampled with replacement, a method and its base together (paired), so that what makes a
     prompt slow for both cancels. Each sequence holds one number a prompt, in the same order. Returns (None,
     None) for fewer than two prompts: one prompt says nothing about the spread over prompts.
     """
-    count = len(tokens)
-    if not (count == len(seconds) == len(base_tokens) == len(base_seconds)):
+    columns = (tokens, seconds, base_tokens, base_seconds)
+    return _interval(columns, lambda ours, theirs: ours / theirs, resamples, seed)
+
+
+def difference_interval(
+    tokens: Sequence[float],
+    seconds: Sequence[float],
+    base_tokens: Sequence[float],
+    base_seconds: Sequence[float],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = BOOTSTRAP_SEED,
+) -> Interval:
+    """The same of the difference of the two rates."""
+    columns = (tokens, seconds, base_tokens, base_seconds)
+    return _interval(columns, lambda ours, theirs: ours - theirs, resamples, seed)
+
+
+def _interval(
+    columns: Sequence[Sequence[float]],
+    compare: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    resamples: int,
+    seed: int,
+) -> Interval:
+    count = len(columns[0])
+    if any(len(column) != count for column in columns):
         raise ValueError("paired statistics need one entry a prompt in every sequence")
     if count < 2:
         return None, None
     draws = np.random.default_rng(seed).integers(0, count, size=(resamples, count))
-    sums = [
-        np.asarray(column, dtype=float)[draws].sum(axis=1)
-        for column in (tokens, seconds, base_tokens, base_seconds)
-    ]
+    sums = [np.asarray(column, dtype=float)[draws].sum(axis=1) for column in columns]
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (sums[0] / sums[1]) / (sums[2] / sums[3])
-    ratios = ratios[np.isfinite(ratios)]
-    if not len(ratios):
+        compared = compare(sums[0] / sums[1], sums[2] / sums[3])
+    compared = compared[np.isfinite(compared)]
+    if not len(compared):
         return None, None
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
+    low, high = np.quantile(compared, [tail, 1 - tail])
     return float(low), float(high)
 
 

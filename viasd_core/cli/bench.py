@@ -26,8 +26,11 @@ OVERRIDES = {
     "alpha1": float,
     "alpha2": float,
     "tau_margin": float,
+    "margin_scale": float,
+    "b_max": int,
     "v_max": int,
     "max_positions": int,
+    "suffix": str,
 }
 
 
@@ -107,6 +110,9 @@ def add_parser(commands: Any) -> None:
         "--dtype", default="auto", metavar="D", help="auto, float32, bfloat16, float16, float64"
     )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda")
+    parser.add_argument(
+        "--traces", metavar="DIR", help="a new folder for a trace of every prompt and method of the engine"
+    )
     parser.add_argument("--out", metavar="RESULT.json", help="the result file")
 
 
@@ -163,6 +169,7 @@ def request_from(args: argparse.Namespace) -> Request:
         baselines=split_names(args.baselines),
         data=Path(args.data),
         out=Path(args.out),
+        traces=Path(args.traces) if args.traces else None,
         task=args.task,
         limit=args.limit,
         max_new_tokens=args.max_new_tokens,

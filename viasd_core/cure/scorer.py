@@ -19,7 +19,6 @@ import numpy as np
 from ..errors import DataError
 from ..trace import TokenRow, Trace, TreeRow
 
-BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FEATURES = (
     "margin",
     "second_margin",
