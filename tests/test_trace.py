@@ -101,6 +101,27 @@ def test_repair_gain_shrinks_by_what_branch_0_would_have_kept() -> None:
     assert trace.summary()["repair"]["extra_tokens"] == 1
 
 
+@pytest.mark.parametrize(("alone", "extra", "won"), [(0, 3, 1), (1, 2, 1), (3, 0, 0), (4, 0, 0)])
+def test_repair_gain_is_over_what_branch_0_alone_would_have_kept(alone: int, extra: int, won: int) -> None:
+    """Where it is recorded, whatever nodes of branch 0 the path went through."""
+    trace = tree_trace()
+    trace.cycles[0] = replace(trace.cycles[0], branch0_kept=alone)
+    repair = trace.summary()["repair"]
+    assert (repair["extra_tokens"], repair["won"], repair["tried"]) == (extra, won, 2)
+
+
+def test_repair_gain_is_not_known_where_branch_0_was_left_out_or_not_judged() -> None:
+    left_out, not_judged = tree_trace(), tree_trace()
+    left_out.tree = [row for row in left_out.tree if (row.cycle, row.node) not in ((0, 1), (0, 2))]
+    not_judged.cycles[0] = replace(not_judged.cycles[0], alpha1=0.5, alpha2=0.3)
+    for trace in (left_out, not_judged):
+        repair = trace.summary()["repair"]
+        assert (repair["extra_tokens"], repair["won"], repair["tried"]) == (None, None, 2)
+    assert left_out.summary()["repair"]["ufps"] is None
+    left_out.cycles[0] = replace(left_out.cycles[0], ufps=1)
+    assert left_out.summary()["repair"]["ufps"] == 2
+
+
 def test_repair_counts_are_zero_without_a_tree() -> None:
     repair = via_sd_trace().summary()["repair"]
     assert {repair[key] for key in ("ufps", "tried", "won", "extra_tokens", "nodes", "resyncs")} == {0}

@@ -247,6 +247,8 @@ class Loop:
             phase_us=self.clock.close_cycle(),
             tier_forwards=tuple(int(tier < outcome.slim_forwards) for tier in range(len(self.slims))),
             tier_us=self.clock.parts(len(self.slims)),
+            branch0_kept=outcome.tree.branch0_kept if outcome.tree else None,
+            ufps=outcome.tree.ufps if outcome.tree else None,
         )
 
 

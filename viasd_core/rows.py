@@ -124,6 +124,8 @@ class CycleRow:
     cuda_synced: bool = False
     tier_forwards: tuple[int, ...] = ()  # slim_forwards of each slim verifier, in the order they are asked
     tier_us: tuple[int, ...] = ()  # the slim phase of each
+    branch0_kept: int | None = None  # drafts that branch 0 alone would have kept; None: not known, or no tree
+    ufps: int | None = None  # uncertain positions of the block a tree grew from, verified or not
 
     @property
     def examined(self) -> int:

@@ -88,6 +88,7 @@ CYCLES = Table(
         *_columns(committed=INT, retracted=INT, draft_forwards=INT, slim_forwards=INT, full_forwards=INT),
         *_columns(settle_forwards=INT, tree_nodes=INT, kv_len=INT, n_q=INT, n_s=INT, debt=INT),
         *_columns(mask_id=TEXT, reason=TEXT, cuda_synced=FLAG, tier_forwards=INTS, tier_us=INTS),
+        *_columns(branch0_kept=OPT_INT, ufps=OPT_INT),
     ),
 )
 TREE = Table(

@@ -29,6 +29,7 @@ from .rows import (
     TokenRow,
     TreeRow,
 )
+from .trace_repairs import repair_totals
 
 __all__ = [
     "DEFINITIONS",
@@ -71,11 +72,14 @@ DEFINITIONS = {
     "audit.agree": "share of audited slim-decided tokens that equal the full verifier's argmax",
     "audit.mean_log_q": "mean raw log q(token), nats, over audited slim-decided tokens",
     "audit.mean_kl": "mean KL(q || q'), nats, over audited slim-decided tokens",
-    "repair.ufps": "branch-0 nodes whose margin (top-1 minus top-2, nats) is below tau_margin",
+    "repair.ufps": "drafted positions whose margin (top-1 minus top-2, nats) is below tau_margin; "
+    "not known where branch 0 was left out and the cycle does not count them",
     "repair.tried": "cycles whose tree holds a repair branch",
-    "repair.won": "cycles where the best path keeps more drafted tokens than branch 0",
-    "repair.extra_tokens": "drafted tokens kept on the best path beyond those of branch 0, summed",
-    "repair.nodes": "tree nodes verified, branch 0 included, the anchor not",
+    "repair.won": "cycles where the best path keeps more drafted tokens than branch 0 alone would have; "
+    "not known where that is not known of a repaired cycle",
+    "repair.extra_tokens": "drafted tokens kept on the best path beyond those branch 0 alone would have "
+    "kept, summed; not known where that is not known of a repaired cycle",
+    "repair.nodes": "tree nodes verified, the anchor not counted",
     "repair.resyncs": "cycles whose best path leaves branch 0, so that the drafter's cache must follow",
     "repair.accepted_per_step": "kept drafted tokens / cycles",
     "repair.accepted_per_step_with_bonus": "new tokens / cycles",
@@ -259,24 +263,12 @@ def summarise_tiers(emitted: Sequence[TokenRow], cycles: Sequence[CycleRow]) -> 
 def summarise_repair(
     tokens: Sequence[TokenRow], cycles: Sequence[CycleRow], tree: Sequence[TreeRow] = ()
 ) -> dict[str, Any]:
-    """Repair-tree totals (CURE, arXiv 2608.00531, eq. 5: gain = max(0, kept on the tree - kept on branch 0)).
+    """Repair-tree totals (see `repair_totals`), and the drafts kept a cycle without and with the bonus.
 
-    Branch 0's kept tokens are its accepted nodes under the same verifier rows, so no second run is needed.
     A run without trees has no tree rows, and every count comes out as zero.
     """
-    gains: dict[int, int] = {}
-    for row in tree:
-        kept_on_best = row.accepted and row.on_best_path
-        kept_on_branch0 = row.accepted and row.branch == 0
-        gains[row.cycle] = gains.get(row.cycle, 0) + kept_on_best - kept_on_branch0
     kept = sum(row.emitted and row.verdict in ("accepted_slim", "accepted_full") for row in tokens)
-    return {
-        "ufps": sum(row.is_ufp for row in tree),
-        "tried": len({row.cycle for row in tree if row.branch > 0}),
-        "won": sum(gain > 0 for gain in gains.values()),
-        "extra_tokens": sum(max(0, gain) for gain in gains.values()),
-        "nodes": sum(row.tree_nodes for row in cycles),
-        "resyncs": len({row.cycle for row in tree if row.branch > 0 and row.on_best_path}),
+    return repair_totals(cycles, tree) | {
         "accepted_per_step": ratio(kept, len(cycles)),
         "accepted_per_step_with_bonus": ratio(sum(row.emitted for row in tokens), len(cycles)),
     }

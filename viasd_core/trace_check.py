@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .trace import Trace
+from .trace_check_branch0 import branch0_is_judged
 from .trace_check_cycles import cycles_hold, masks_hold
 from .trace_check_output import output_is_whole, rows_are_possible, run_is_described, run_is_typed
 from .trace_check_regions import audit_is_complete, gate_decides_regions, regions_match_counts, tiers_hold
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     tiers_hold,
     audit_is_complete,
     trees_hold,
+    branch0_is_judged,
     masks_hold,
     totals_follow_from_rows,
 )

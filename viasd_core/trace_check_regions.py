@@ -81,7 +81,7 @@ def gate_decides_regions(trace: Trace) -> Iterator[str]:
         if row.slim_ratio is None or row.thr1 is None or row.thr2 is None:
             yield f"{where}: an examined token lacks slim_ratio, thr1 or thr2"
             continue
-        expected = _region(row.slim_ratio, row.thr1, row.thr2, settings.get("regenerate", True))
+        expected = region_of(row.slim_ratio, row.thr1, row.thr2, settings.get("regenerate", True))
         if settings.get("after_escalation") == "q" and row.slot > escalated.get(row.cycle, row.slot):
             expected = "C"
         sibling = row.source == "repair" and row.region == "C"  # found by q beside the child that was gated
@@ -91,7 +91,8 @@ def gate_decides_regions(trace: Trace) -> Iterator[str]:
         yield from _threshold_problems(row, cycles.get(row.cycle), settings, where)
 
 
-def _region(ratio: float, thr1: float, thr2: float, regenerate: bool) -> str:
+def region_of(ratio: float, thr1: float, thr2: float, regenerate: bool) -> str:
+    """The region of a ratio under two thresholds; without regeneration B is C."""
     if ratio < thr2:
         return "C"
     if ratio >= thr1:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from .trace import Trace, ratio
+from .trace import DEFINITIONS, Trace, ratio
 
 TOLERANCE = 1e-9
 
@@ -16,6 +16,7 @@ def totals_follow_from_rows(trace: Trace) -> Iterator[str]:
     summary = trace.summary()
     totals = trace.run.get("totals")
     if isinstance(totals, dict):
+        _leave_out_older_counts(trace, totals, summary)
         yield from _differences("totals", totals, summary, complete=True)
         counts = totals.get("counts")
         if isinstance(counts, dict) and all(isinstance(count, int) for count in counts.values()):
@@ -33,6 +34,18 @@ def totals_follow_from_rows(trace: Trace) -> Iterator[str]:
     skipped = trace.run.get("r_eff")
     if skipped is not None and not (_is_number(skipped) and 0 <= skipped < 1):
         yield f"run.json: r_eff is {skipped}, expected a share from 0 to below 1"
+
+
+def _leave_out_older_counts(trace: Trace, totals: dict[str, Any], summary: dict[str, Any]) -> None:
+    """Put into `summary` the repair counts that an older trace holds by another definition, and that its rows
+    do not give: there is nothing to compare them with.
+    """
+    definitions, given, repair = trace.run.get("definitions"), totals.get("repair"), summary["repair"]
+    recorded = definitions if isinstance(definitions, dict) else {}
+    for name in ("ufps", "won", "extra_tokens"):
+        older = recorded.get(f"repair.{name}") != DEFINITIONS[f"repair.{name}"]
+        if repair[name] is None and older and isinstance(given, dict) and name in given:
+            repair[name] = given[name]
 
 
 def _differences(place: str, given: Any, expected: Any, *, complete: bool) -> Iterator[str]:

@@ -216,7 +216,7 @@ BAD = {
     "tokens.csv row 2: slot is": edited("tokens.csv", b",0,0,0,-1,-1,0,100,", b",0,zero,0,-1,-1,0,100,"),
     "tokens.csv row 2: verdict is": edited("tokens.csv", b"accepted_slim", b"accepted_by_me"),
     "tokens.csv lacks the column verdict": edited("tokens.csv", b"verdict", b"judgement"),
-    "cycles.csv row 2 has 43 cells": edited("cycles.csv", b"\nviasd-trace/1", b"\n,viasd-trace/1"),
+    "cycles.csv row 2 has 45 cells": edited("cycles.csv", b"\nviasd-trace/1", b"\n,viasd-trace/1"),
     "has the schema": edited("events.csv", b"\nviasd-trace/1", b"\nviasd-trace/2"),
     "run.json is not valid JSON": edited("run.json", b"{", b"["),
     "cycles.csv is missing": without("cycles.csv"),

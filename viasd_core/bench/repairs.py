@@ -8,6 +8,7 @@ from typing import Any
 
 from ..method_options import BLOCK_METHODS
 from ..settings import Settings
+from ..trace_repairs import total_if_known
 from .statistics import Interval, difference_interval, ratio_interval, ratio_of_speeds, speed
 
 PARALLEL = "block"  # CURE is measured against the same drafter's single path
@@ -54,7 +55,7 @@ class Kept:
     beyond_parallel: float  # `drafts`, less those of the single path
     beyond_parallel_ci: Interval
     time_over_parallel: float  # milliseconds a token
-    extra: int  # drafted tokens that repairs kept beyond branch 0
+    extra: str  # drafted tokens that repairs kept beyond branch 0 alone; "-" where not known
 
 
 def ablations(settings: Settings) -> dict[str, Settings]:
@@ -72,6 +73,7 @@ def kept(prompts: Sequence[dict[str, Any]], label: str, entry: dict[str, Any], b
     """The figures of one label from a result's raw `prompts`; `entry` and `base` are its method entries."""
     ours, theirs = _steps(prompts, label), _steps(prompts, PARALLEL)
     drafts = speed(*ours)
+    extra = total_if_known(prompt["runs"][label]["summary"]["repair"]["extra_tokens"] for prompt in prompts)
     return Kept(
         drafts,
         ratio_of_speeds(*ours, *theirs),
@@ -79,7 +81,7 @@ def kept(prompts: Sequence[dict[str, Any]], label: str, entry: dict[str, Any], b
         drafts - speed(*theirs),
         difference_interval(*ours, *theirs),
         base["tokens_per_s"] / entry["tokens_per_s"],
-        sum(prompt["runs"][label]["summary"]["repair"]["extra_tokens"] for prompt in prompts),
+        "-" if extra is None else str(extra),
     )
 
 

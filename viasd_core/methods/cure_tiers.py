@@ -22,7 +22,7 @@ from .gates import confidence_ratios
 from .judge import judged
 from .outcome import NewToken, Outcome, Verified
 from .slim import slim_token
-from .tree_gates import Gated, Gates, Verdicts, follow_gates, gated_child
+from .tree_gates import Gated, Gates, Verdicts, branch0_length, follow_gates, gated_child
 from .tree_verify import Host, Planted, node_draft, opinions_of
 from .via_sd import thresholds
 
@@ -62,18 +62,25 @@ class CureTiers:
         tau1, tau2 = thresholds(run)
         gates = Gates(tau1, tau2, settings.regenerate, run.sampling.greedy)
         gated = follow_gates(tree, host["ratio"], gates, None)
-        logits = None
+        logits, verdicts = None, None
         if due or gated.end == "ask":
             with run.clock.phase("tree"):
                 logits = verifier.full_tree(run.tokens, tokens, tree.parents)
             with run.clock.phase("gate"):
                 host |= to_host(**_test(run, draft, grown, logits, host["ratio"]))
-            gated = follow_gates(tree, host["ratio"], gates, Verdicts(host["passes"], host["draws"]))
+            verdicts = Verdicts(host["passes"], host["draws"])
+            gated = follow_gates(tree, host["ratio"], gates, verdicts)
         new = _new_token(run, grown, gated, host, asked=logits is not None)
         if logits is not None and run.wants_opinions:
             with run.clock.phase("gate"):
                 host |= to_host(**_opinions(run, grown, gated, logits, new))
-        verified = Verified(tree, gated.path, planted.uncertain)
+        verified = Verified(
+            tree,
+            gated.path,
+            planted.uncertain,
+            branch0_length(tree, host["ratio"], gates, verdicts),
+            planted.ufps,
+        )
         with run.clock.phase("resync" if verified.winner else "commit"):
             if logits is not None:
                 verifier.keep_full(run.tokens, gated.path)

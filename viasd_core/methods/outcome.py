@@ -76,6 +76,8 @@ class Verified:
     tree: DraftTree
     accepted: tuple[int, ...]
     uncertain: frozenset[int] = frozenset()  # nodes of branch 0 whose margin is below tau_margin
+    branch0_kept: int | None = None  # drafts that branch 0 alone would have kept; None: not known
+    ufps: int = 0  # uncertain positions of the block, also those that are in no node
 
     @property
     def winner(self) -> int:

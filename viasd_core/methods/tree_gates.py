@@ -83,5 +83,19 @@ def follow_gates(tree: DraftTree, ratios: Sequence[float], gates: Gates, verdict
         regions.append("C")
 
 
+def branch0_length(
+    tree: DraftTree, ratios: Sequence[float], gates: Gates, verdicts: Verdicts | None
+) -> int | None:
+    """Drafts that the same gates would have kept had branch 0 stood alone; None where it would have been put
+    to q and q did not run. Branch 0 must be whole: its nodes come first, as `grow` leaves them.
+
+    At temperature 0 the path may leave branch 0 for a sibling of a larger ratio although branch 0 would have
+    passed, so its accepted nodes do not say this.
+    """
+    alone = DraftTree(tuple(node for node in tree.nodes if node.branch == 0))
+    gated = follow_gates(alone, ratios, gates, verdicts)
+    return None if gated.end == "ask" else len(gated.path)
+
+
 def _matching(tree: DraftTree, at: int, token: int) -> int | None:
     return next((node for node in tree.children(at) if tree.nodes[node].token == token), None)

@@ -5,6 +5,7 @@ Shared by the methods that verify trees (`cure`, `eagle2`) and by `block`, whose
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +36,18 @@ class Planted:
     forwards: int
     uncertain: frozenset[int] = frozenset()  # nodes of branch 0 whose margin is below tau_margin
 
+    @property
+    def ufps(self) -> int:
+        """Uncertain positions of the block, also those that are in no node because branch 0 was left out."""
+        return sum(token.is_ufp for token in self.drafted)
+
+    def kept_on_branch0(self, accepted: Sequence[int]) -> int | None:
+        """Accepted nodes of branch 0, None unless the tree holds all of it. Under sample-and-match that is
+        what branch 0 alone would have kept, since the path leaves it only where q says another token.
+        """
+        main = {index for index, node in enumerate(self.tree.nodes) if node.branch == 0}
+        return len(main.intersection(accepted)) if len(main) == len(self.drafted) else None
+
 
 def verify(run: Run, planted: Planted, *, phase: str) -> Outcome:
     """One forward of q over debt, anchor and tree; the path its draws follow becomes rows."""
@@ -58,7 +71,7 @@ def verify(run: Run, planted: Planted, *, phase: str) -> Outcome:
             columns |= opinions_of(run, tree, tokens, logits, rows, said)
         seen = to_host(**columns)
     accepted = tuple(int(node) for node in seen["path"][: int(seen["length"][0])])
-    verified = Verified(tree, accepted, planted.uncertain)
+    verified = Verified(tree, accepted, planted.uncertain, planted.kept_on_branch0(accepted), planted.ufps)
     with run.clock.phase("resync" if verified.winner else "commit"):
         run.verifier.keep_full(run.tokens, accepted, features=run.settings.resync)
     return _outcome(run, planted, verified, seen, base)

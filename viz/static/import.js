@@ -4,7 +4,7 @@
 import { readZip } from "./zip.js";
 import { checkSchema, readTable } from "./tables.js";
 import { sha256 } from "./sha256.js";
-import { Store } from "./store.js";
+import { Store, byCycle } from "./store.js";
 
 const NAMES = [...SCHEMA.tables.map((table) => table.file), SCHEMA.runFile];
 const OPTIONAL = new Set(["tree.csv", "dimr.csv", "events.csv"]);
@@ -78,7 +78,7 @@ function decodeText(name, bytes) {
 function build(run, rows, problems) {
   imported += 1;
   const store = new Store(`file-${imported}`, {replay: true});
-  const grouped = {rows: groupBy(rows["tokens.csv"]), tree: groupBy(rows["tree.csv"]), events: groupBy(rows["events.csv"])};
+  const grouped = {rows: byCycle(rows["tokens.csv"]), tree: byCycle(rows["tree.csv"]), events: byCycle(rows["events.csv"])};
   store.start({run});
   for (const cycle of rows["cycles.csv"]) {
     const message = {cycle};
@@ -99,13 +99,4 @@ function build(run, rows, problems) {
   store.end({run, dimr: rows["dimr.csv"], events: [...grouped.events.values()].flat()});
   store.problems.push(...problems);
   return store;
-}
-
-function groupBy(rows) {
-  const groups = new Map();
-  for (const row of rows) {
-    if (!groups.has(row.cycle)) groups.set(row.cycle, []);
-    groups.get(row.cycle).push(row);
-  }
-  return groups;
 }

@@ -60,9 +60,10 @@ const ms = (value) => `${number(value / 1000, 3)} ms`;
 
 // The line on top, what stands behind it, and the rate.
 export function billSentences(bill) {
-  const gained = `${bill.extra} extra token${bill.extra === 1 ? "" : "s"} gained`;
+  const gained = bill.extra === null ? "extra tokens not known" : `${bill.extra} extra token${bill.extra === 1 ? "" : "s"} gained`;
   if (!bill.tried) return {line: "0 extra tokens gained / 0 ms extra paid", note: "No repair has been tried yet.", formula: formulaWords(bill)};
-  const wins = `${bill.won} of ${bill.tried} repaired cycle${bill.tried === 1 ? "" : "s"} won`;
+  const cycles = `${bill.tried} repaired cycle${bill.tried === 1 ? "" : "s"}`;
+  const wins = bill.won === null ? `${cycles}; it is not known of each what branch 0 alone would have kept` : `${bill.won} of ${cycles} won`;
   if (bill.paid === null) {
     return {line: `${gained} / extra time not known`, note: `${wins} · every cycle had a repair, so there is none to compare with; resync alone took ${ms(bill.resync)}`, formula: formulaWords(bill)};
   }
@@ -73,7 +74,7 @@ export function billSentences(bill) {
 function formulaWords({accepted, extra, cycles, paid, drafting, verifying}) {
   const own = rate(accepted, drafting + verifying);
   if (own === null) return "The paper's rate (E[a] + 1) / (C_d + C_v) is not known: no times were recorded.";
-  const alone = paid === null ? null : rate(accepted - share(extra, cycles), drafting + verifying - share(paid, cycles));
+  const alone = paid === null || extra === null ? null : rate(accepted - share(extra, cycles), drafting + verifying - share(paid, cycles));
   const without = alone === null ? "" : `; branch 0 alone about ${number(alone, 3)}`;
   return `(E[a] + 1) / (C_d + C_v) = (${ratio(accepted, 2)} + 1) / (${ms(drafting)} + ${ms(verifying)}) = ${number(own, 3)} tokens/s${without}.`;
 }

@@ -177,3 +177,13 @@ export function fromHex(hex) {
   for (let index = 0; index < bytes.length; index += 1) bytes[index] = Number.parseInt(hex.substr(2 * index, 2), 16);
   return bytes;
 }
+
+// Cycle number -> its rows, in their order.
+export function byCycle(rows) {
+  const groups = new Map();
+  for (const row of rows) {
+    if (!groups.has(row.cycle)) groups.set(row.cycle, []);
+    groups.get(row.cycle).push(row);
+  }
+  return groups;
+}

@@ -1,5 +1,7 @@
 // The numbers of a run, by the definitions of viasd_core.trace (DEFINITIONS), up to a cycle of a replay.
 
+import { repairTotals } from "./repair_gains.js";
+
 const SLIM_DECIDED = new Set(SCHEMA.slimDecided);
 
 // Whether a token stands once cycle number `until` is done; it may have been taken back later.
@@ -100,31 +102,11 @@ export function startsRepair(store, index) {
   return row.branch > 0 && (!before || before.at !== row.at || before.branch !== row.branch);
 }
 
-// Nodes that the verifier kept, on the path it took and on the draft as it was made.
-export function keptOnBest(row) {
-  return row.accepted && row.on_best_path;
-}
-
-export function keptOnBranch0(row) {
-  return row.accepted && row.branch === 0;
-}
-
 function summariseRepair(store, cycles, emitted, until) {
   const tree = store.tree.filter((row) => row.cycle <= until);
-  const gains = new Map();
-  for (const row of tree) {
-    const gain = Number(keptOnBest(row)) - Number(keptOnBranch0(row));
-    gains.set(row.cycle, (gains.get(row.cycle) || 0) + gain);
-  }
-  const cyclesWith = (holds) => new Set(tree.filter(holds).map((row) => row.cycle)).size;
   const kept = emitted.filter((row) => ["accepted_slim", "accepted_full"].includes(verdictAt(row, until))).length;
   return {
-    ufps: tree.filter((row) => row.is_ufp).length,
-    tried: cyclesWith((row) => row.branch > 0),
-    won: [...gains.values()].filter((gain) => gain > 0).length,
-    extra_tokens: [...gains.values()].reduce((sum, gain) => sum + Math.max(0, gain), 0),
-    nodes: cycles.reduce((sum, row) => sum + row.tree_nodes, 0),
-    resyncs: cyclesWith((row) => row.branch > 0 && row.on_best_path),
+    ...repairTotals(cycles, tree),
     accepted_per_step: share(kept, cycles.length),
     accepted_per_step_with_bonus: share(emitted.length, cycles.length),
   };

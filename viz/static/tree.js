@@ -120,9 +120,10 @@ export class TreePanel {
   }
 
   drawTree(cycle, kept) {
-    setText(this.verdict, treeSentences(judge(this.rows), cycle).verdict);
+    const tree = judge(this.rows, cycle, this.app.store.run);
+    setText(this.verdict, treeSentences(tree, cycle).verdict);
     this.writeBill();
-    const {node, marks} = drawTree(this.layout, this.room, {tau: cycle.tau_margin, repaired: repairedDepths(this.rows)}, (place) => this.words(place));
+    const {node, marks} = drawTree(this.layout, this.room, {tau: cycle.tau_margin, repaired: repairedDepths(this.rows), kept0: tree.kept0}, (place) => this.words(place));
     node.setAttribute("aria-label", `Tree of cycle ${cycle.cycle}: ${this.rows.length} nodes. ${HINT}`);
     this.marks = marks;
     fill(this.scroll, node);
@@ -135,7 +136,7 @@ export class TreePanel {
     const {store} = this.app;
     const cycle = store.cycles[this.at];
     if (!cycle || this.body.hidden) return;
-    const tree = judge(this.rows);
+    const tree = judge(this.rows, cycle, this.app.store.run);
     const left = this.layout.left ? ` ${this.layout.left} rows hang nowhere or are too many to draw.` : "";
     setText(this.bill, `${treeSentences(tree, cycle).where} ${costSentence(store, cycle, tree)}${left}`);
   }

@@ -1,6 +1,6 @@
 // The draft trees of a run by cycle, what each of them gained and cost, and where a node stands in the text.
 
-import { keptOnBest, keptOnBranch0 } from "./summary.js";
+import { keptOnBranch0, keptOnPath, uncertainPositions } from "./repair_gains.js";
 import { isNumber, number, ratio } from "./dom.js";
 
 const indexes = new WeakMap(); // store -> {seen rows, seen cycles, rows by cycle number, cycles with a repair}
@@ -76,17 +76,19 @@ export function repairedDepths(rows) {
   return new Set(rows.filter((row) => row.branch > 0 && !branch.get(row.parent)).map((row) => row.depth));
 }
 
-// What one tree was for: kept drafts on the best path and on branch 0, rows, branches, repaired positions.
-export function judge(rows) {
+// What one tree was for: kept drafts on the path and on branch 0 alone (null: not known), whether the run verified
+// branch 0 at all, rows, branches, repaired positions.
+export function judge(rows, cycle, run) {
   const depths = repairedDepths(rows);
   return {
-    kept: rows.filter(keptOnBest).length,
-    kept0: rows.filter(keptOnBranch0).length,
+    kept: keptOnPath(rows),
+    kept0: keptOnBranch0(cycle, rows),
     length0: rows.filter((row) => row.branch === 0).length,
+    verified0: run.settings?.branch0 !== false,
     nodes: rows.length,
     branches: new Set(rows.filter((row) => row.branch > 0).map((row) => row.branch)).size,
     winner: rows.reduce((most, row) => (row.on_best_path ? Math.max(most, row.branch) : most), 0),
-    uncertain: rows.filter((row) => row.is_ufp).length,
+    uncertain: uncertainPositions(cycle, rows),
     repaired: [...depths].sort((one, two) => one - two).map((depth) => ({depth, margin: marginAt(rows, depth)})),
   };
 }
@@ -97,16 +99,23 @@ function marginAt(rows, depth) {
 
 // Whether branch 0 would have won, and how far it would have got; then where repairs were tried.
 export function treeSentences(tree, cycle) {
-  const extra = tree.kept - tree.kept0;
-  const drafts = `${tree.kept} drafted token${tree.kept === 1 ? "" : "s"}`;
-  const verdict = extra > 0
-    ? `Repair ${tree.winner} won: ${drafts} kept, ${extra} more than branch 0, which would have stopped after ${tree.kept0} of ${tree.length0}.`
-    : `Branch 0 won: it kept ${tree.kept0} of ${tree.length0}, and no repair got further.`;
   const marks = tree.repaired.map(({depth, margin}) => `${depth}${isNumber(margin) ? ` (margin ${ratio(margin, 2)})` : ""}`);
   const positions = `position${marks.length === 1 ? "" : "s"} ${marks.slice(0, MOST_NAMED).join(", ")}${marks.length > MOST_NAMED ? " …" : ""}`;
   const below = isNumber(cycle.tau_margin) ? ` below τ ${ratio(cycle.tau_margin, 2)}` : "";
-  const where = `${tree.branches} repair branch${tree.branches === 1 ? "" : "es"} at ${positions}; ${tree.uncertain} uncertain position${tree.uncertain === 1 ? "" : "s"}${below}.`;
-  return {verdict, where};
+  const uncertain = tree.uncertain === null ? "how many positions were uncertain is not known" : `${tree.uncertain} uncertain position${tree.uncertain === 1 ? "" : "s"}${below}`;
+  const where = `${tree.branches} repair branch${tree.branches === 1 ? "" : "es"} at ${positions}; ${uncertain}.`;
+  return {verdict: verdictOn(tree), where};
+}
+
+function verdictOn({kept, kept0, length0, verified0, winner}) {
+  const drafts = `${kept} drafted token${kept === 1 ? "" : "s"} kept`;
+  const taken = winner ? `Repair ${winner} was taken: ${drafts}.` : `No repair was taken: ${drafts}.`;
+  if (!verified0) return `${taken} Branch 0 was not verified, so whether it would have won is not known.`;
+  if (kept0 === null) return `${taken} Whether branch 0 would have won is not known: it needed a verdict of the full verifier that was not asked for or not recorded.`;
+  if (kept > kept0) return `Repair ${winner} won: ${drafts}, ${kept - kept0} more than branch 0, which would have stopped after ${kept0} of ${length0}.`;
+  if (kept < kept0) return `Branch 0 would have won: alone it would have kept ${kept0} of ${length0}. ${taken}`;
+  if (winner) return `${taken} Branch 0 alone would have kept as many of ${length0}, so nothing was gained.`;
+  return `Branch 0 won: it kept ${kept0} of ${length0}, and no repair got further.`;
 }
 
 // Why there is nothing to draw.

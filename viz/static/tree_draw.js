@@ -15,16 +15,17 @@ const WIDEST = 84;
 const BEND = 5;
 const DIAMOND = {least: 4, most: 7.5};
 
-// {node: <svg>, marks: one <g> a place}. `doubt` holds tau and the depths that were repaired; `name(place)` is what a screen reader says of it.
+// {node: <svg>, marks: one <g> a place}. `doubt` holds tau, the depths that were repaired and how far branch 0 alone
+// would have come (null: not known); `name(place)` is what a screen reader says of it.
 export function drawTree(layout, room, doubt, name) {
   const column = clamp(Math.floor((room - LEFT - 8) / Math.max(1, layout.depth)), NARROWEST, WIDEST);
   const at = (place) => ({x: LEFT + (place.depth - 1) * column + GAP, y: TOP + place.line * LINE + PILL / 2, wide: column - GAP});
   const width = LEFT + layout.depth * column + 8;
   const height = TOP + Math.max(1, layout.lines) * LINE;
-  const marks = layout.places.map((place) => drawNode(place, at(place), doubt, name(place)));
+  const marks = layout.places.map((place) => drawNode(place, at(place), doubtAt(layout, place, doubt), name(place)));
   const edges = layout.places.map((place) => drawEdge(layout, place, at));
   edges.sort((one, two) => one.best - two.best); // the winner lies on top
-  const ends = layout.places.filter((place) => stopsHere(layout, place)).map((place) => stopMark(at(place)));
+  const ends = layout.places.filter((place) => stopsHere(place, doubt)).map((place) => stopMark(at(place)));
   const node = svg("svg", {width, height, viewBox: `0 0 ${width} ${height}`, class: "tree", role: "group"},
     baseLine(width), edges.map((edge) => edge.node), anchor(), ends, marks);
   return {node, marks};
@@ -60,16 +61,25 @@ function route(fromX, fromY, toX, toY) {
   return `M${fromX} ${fromY}H${turn - BEND}Q${turn} ${fromY} ${turn} ${fromY + down}V${toY - down}Q${turn} ${toY} ${turn + BEND} ${toY}H${toX}`;
 }
 
-// Where branch 0 stops being right: the bar stands before its first node that was not kept.
-function stopsHere(layout, {row, parent, line}) {
-  return line === 0 && row.branch === 0 && !row.accepted && (parent < 0 || layout.places[parent].row.accepted);
+// Where branch 0 alone would have stopped: the bar stands before the first of its nodes that it would not have kept.
+function stopsHere({row, depth}, {kept0}) {
+  return kept0 !== null && row.branch === 0 && depth === kept0 + 1;
 }
 
 function stopMark({x, y}) {
   return svg("line", {class: "tree-stop", x1: x - 1.5, y1: y - 17, x2: x - 1.5, y2: y + 17});
 }
 
-function drawNode({row, depth, first}, {x, y, wide}, {tau, repaired}, name) {
+// The diamond of a place, if any. A repaired position that is in no node of branch 0 has it on its first fork,
+// without a margin.
+function doubtAt({places}, place, {tau, repaired}) {
+  const {row, depth, first} = place;
+  if (row.is_ufp) return {margin: row.margin, tau, solid: repaired.has(depth)};
+  if (!first || !repaired.has(depth) || places.some((one) => one.row.branch === 0 && one.depth === depth)) return null;
+  return places.find((one) => one.first && one.depth === depth) === place ? {margin: null, tau, solid: true} : null;
+}
+
+function drawNode({row, first}, {x, y, wide}, doubt, name) {
   const top = y - PILL / 2;
   const kind = ["tree-node", row.accepted ? "kept" : "lost", row.on_best_path ? "best" : "", row.branch > 0 ? "repair" : ""].filter(Boolean).join(" ");
   const word = svg("svg", {x: x + 2, y: top, width: wide - 4, height: PILL},
@@ -78,7 +88,7 @@ function drawNode({row, depth, first}, {x, y, wide}, {tau, repaired}, name) {
     svg("rect", {x, y: top, width: wide, height: PILL, rx: 6}),
     word,
     first ? tag(row.branch, x, top - 5) : null,
-    row.is_ufp ? diamond(row.margin, tau, first ? x + 34 : x + 8, top - 8, repaired.has(depth)) : null);
+    doubt ? diamond(doubt, first ? x + 34 : x + 8, top - 8) : null);
 }
 
 // The fork that marks such tokens in the text, as a shape, and the number of the branch.
@@ -100,7 +110,7 @@ function cutToFit(text, room) {
 }
 
 // The smaller the margin, the larger the diamond; solid where a repair was tried.
-function diamond(margin, tau, x, y, solid) {
+function diamond({margin, tau, solid}, x, y) {
   const scale = isNumber(tau) && tau > 0 ? tau : 1;
   const doubt = isNumber(margin) ? clamp(1 - margin / scale, 0, 1) : 0;
   const half = DIAMOND.least + doubt * (DIAMOND.most - DIAMOND.least);
