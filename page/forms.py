@@ -42,7 +42,7 @@ def notice_line(elem_id: str) -> gr.HTML:
     )
 
 
-def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any) -> gr.HTML:
+def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any, **props: Any) -> gr.HTML:
     """A viewer of ours: `script` builds it into `template` and fetches what it missed by `fetch_since`."""
     return gr.HTML(
         value=None,
@@ -53,4 +53,5 @@ def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any) -> 
         elem_id=elem_id,
         plotly_url=plotly_url(),
         server_functions=[fetch_since],
+        **props,
     )
