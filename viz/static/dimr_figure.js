@@ -102,7 +102,7 @@ export function curveFigure(curve, look, mask) {
     layout: layoutOf(look, {
       xaxis: {title: {text: "skip ratio r"}, tickformat: ".0%", rangemode: "tozero"},
       yaxis: {title: {text: "speed, times"}, rangemode: "tozero"},
-      yaxis2: {title: {text: "cycles that call q"}, tickformat: ".0%", range: [0, 1.05], overlaying: "y", side: "right", showgrid: false},
+      yaxis2: {title: {text: "cycles that call q"}, tickformat: ".0%", range: [0, 1.05], tickmode: "linear", tick0: 0, dtick: 0.25, overlaying: "y", side: "right", showgrid: false},
       shapes: [even, ...optimum],
     }),
   };
