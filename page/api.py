@@ -16,7 +16,7 @@ from .catalog import Catalog
 from .engine import Engine
 from .examples import Example
 from .job import OWN
-from .options import BY_NAME, LIVE, one_of
+from .options import BY_NAME, LIVE, OPTIONS, one_of
 from .runs import Run
 from .session import Sessions
 from .wiring import stream
@@ -58,7 +58,8 @@ class Api:
 
         Settings left out are the preset's, as is an empty method; `drafter` is one that `list` names for the
         preset; `mask` is auto, even or a string of 0 and 1; `more` holds any further settings that `list`
-        names for the method. `run` in the answer is the id that `export` takes.
+        names for the method, such as {"tiers": "0.4,0.2"} for two slim verifiers, the weaker one first.
+        `run` in the answer is the id that `export` takes.
         """
         given = {
             "alpha1": alpha1,
@@ -75,11 +76,12 @@ class Api:
             if method == "":
                 method = self.catalog.presets[preset].method
             chosen |= further(more, {*given, "max_new_tokens", "temperature", "seed"})
-            if method in METHODS:
-                refuse_unused(method, set(chosen))
+            chosen = by_control(method, chosen)
             wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
             values = chosen | {"max_new_tokens": wanted, "temperature": temperature, "seed": seed}
             job = self.catalog.job(prompt, preset, method, drafter, values)
+            if job.settings.slim_tiers and skip_ratio is not None:
+                raise SettingsError("skip_ratio and tiers contradict each other; give the ratios to tiers")
             self.engine.submit(run, job)
         except ViasdError as error:
             raise gr.Error(str(error), print_exception=False) from error
@@ -129,8 +131,17 @@ def further(more: object, named: Collection[str]) -> dict[str, Any]:
         return {}
     if not isinstance(more, dict):
         raise SettingsError(f"more is {reprlib.repr(more)}; give a mapping of settings")
-    known = [name for name in BY_NAME if name not in named]
+    known = [field for field in dict.fromkeys(option.field for option in OPTIONS) if field not in named]
     return {one_of("further setting", name, known): value for name, value in more.items()}
+
+
+def by_control(method: object, fields: dict[str, Any]) -> dict[str, Any]:
+    """Settings by field as the form has them, by control. Raises SettingsError for one the method ignores."""
+    if not isinstance(method, str) or method not in METHODS:
+        return {}  # refused with the job
+    refuse_unused(method, set(fields))
+    used = [option for option in OPTIONS if option.field in fields and option.used_by(method)]
+    return {option.name: fields[option.field] for option in used}
 
 
 def report(run: Run) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from viasd_core.errors import PromptError, SettingsError
-from viasd_core.method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
+from viasd_core.method_options import METHODS
 from viasd_core.presets import Preset, drafter_choices, load_preset, parse_drafter, preset_names
 from viasd_core.settings import Settings
+from viasd_core.tier_names import VIA_SD_TIERS
 
 from .job import OWN, Job, PairKey
 from .limits import Limits
-from .options import OPTIONS, one_of
+from .options import OPTIONS, is_bits, one_of
 
 FIRST_PROMPT = "Write three sentences about rivers."
 
@@ -40,8 +42,12 @@ class Catalog:
 
     def defaults(self, preset: str) -> dict[str, Any]:
         """Value of every option for a preset: its own, else the engine's."""
-        values = {option.name: getattr(Settings(), option.name) for option in OPTIONS}
-        values |= {name: value for name, value in self.presets[preset].settings.items() if name in values}
+        own = asdict(Settings()) | self.presets[preset].settings
+        values = {option.name: own[option.field] for option in OPTIONS}
+        if values["tiers"] == VIA_SD_TIERS:  # of a preset for CURE
+            values["tiers"] = ()
+        else:
+            values["tree_tiers"] = ()
         return values | {"max_new_tokens": self.first_tokens}
 
     def prompt(self, preset: str) -> str:
@@ -84,14 +90,28 @@ class Catalog:
     def settings(self, preset: str, method: object, values: Mapping[str, Any]) -> Settings:
         """Checked settings of a form. Raises SettingsError."""
         method = one_of("method", method, METHODS)
-        used = COMMON_OPTIONS | METHOD_OPTIONS[method]
         chosen = {
             option.name: option.read(values[option.name]) for option in OPTIONS if option.name in values
         }
-        merged = {name: value for name, value in (self.defaults(preset) | chosen).items() if name in used}
+        known = self.defaults(preset) | chosen
+        merged = {option.field: known[option.name] for option in OPTIONS if option.used_by(method)}
+        if method == "via-sd":
+            self._check_tiers(preset, merged["tiers"])
         wanted = merged["max_new_tokens"]
         if isinstance(wanted, int) and wanted > self.limits.max_tokens:
             raise SettingsError(
                 f"max new tokens is {wanted}; this page makes at most {self.limits.max_tokens} a run"
             )
         return Settings(method=method, **merged)
+
+    def _check_tiers(self, preset: str, tiers: Sequence[float | str]) -> None:
+        """The page loads no model and reads no file that its preset does not name, whoever asks. Raises
+        SettingsError.
+        """
+        own = self.presets[preset].settings.get("tiers", ())
+        for tier in tiers:
+            if isinstance(tier, str) and not is_bits(tier) and tier not in own:
+                raise SettingsError(
+                    f"tiers names {reprlib.repr(tier)}, which this page does not offer; give skip ratios as "
+                    "in 0.5,0.2, masks of 0 and 1, or what the preset names"
+                )

@@ -41,17 +41,20 @@ class SearchApi:
         tokens: int = DEFAULTS["tokens"],
         curve: bool = False,
         drafter: str = OWN,
+        granularity: str = DEFAULTS["granularity"],
     ) -> Iterator[dict[str, Any]]:
         """Search which layers the slim verifier should skip, in the page's queue, behind runs that decode.
 
         Yields what is known so far; the last answer holds the mask file (`mask_file`) with its held-out
-        numbers. `generate` takes the mask's string of 0 and 1 as `mask`.
+        numbers. `generate` takes the mask's string of 0 and 1 as `mask`. `granularity` is layer or sublayer:
+        a mask of sub-layers has two digits a layer, attention and MLP.
         """
         catalog, engine = self.searching.catalog, self.searching.engine
         name = catalog.first if preset == "" else preset
         values = {
             "search": search,
             "skip_ratio": skip_ratio,
+            "granularity": granularity,
             "steps": steps,
             "theta": theta,
             "patience": patience,

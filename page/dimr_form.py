@@ -11,6 +11,7 @@ from viasd_core.errors import SettingsError
 from .options import Option
 
 KINDS = (("DIMR: random, and Bayesian steps", "dimr"), ("random", "random"), ("greedy removal", "greedy"))
+UNITS = (("whole layers", "layer"), ("halves: attention and MLP apart", "sublayer"))
 LATER = ("steps", "patience", "curve")  # what may change when a search is resumed
 
 SEARCH_OPTIONS = (
@@ -18,6 +19,7 @@ SEARCH_OPTIONS = (
     Option(
         "skip_ratio", "skip ratio of the mask", "share of layers to leave out", "slider", low=0.02, high=0.9
     ),
+    Option("granularity", "what a mask skips", "of halves there are twice as many", "choice", choices=UNITS),
     Option("steps", "steps", "masks to score, at most", "number", low=1, high=100_000, whole=True),
     Option("theta", "theta", "every so many steps a Bayesian one", "number", low=1, high=100_000, whole=True),
     Option("patience", "patience", "steps without a better mask", "number", low=1, high=100_000, whole=True),
@@ -38,8 +40,8 @@ SEARCH_OPTIONS = (
 )  # fmt: skip
 SEARCH_BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
 DEFAULTS: dict[str, Any] = {
-    "search": "dimr", "skip_ratio": None, "steps": 120, "theta": 5, "patience": 60, "window": 0, "seed": 0,
-    "prompts": 8, "tokens": 60, "curve": False,
+    "search": "dimr", "skip_ratio": None, "granularity": "layer", "steps": 120, "theta": 5, "patience": 60,
+    "window": 0, "seed": 0, "prompts": 8, "tokens": 60, "curve": False,
 }  # fmt: skip
 
 

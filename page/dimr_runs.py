@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from viasd_core.errors import DataError, ViasdError
+from viasd_core.errors import DataError, MaskError, ViasdError
 from viasd_core.paths import cache_root
 from viasd_core.trace import DimrRow
 from viz.wire import plain
@@ -152,6 +152,29 @@ class Searches:
             self.keep(run)
         return run
 
+    def store(self, run: SearchRun) -> tuple[Path, bool]:
+        """Put the mask of an ended search where every run looks, as `dimr` without --out does; the file, and
+        whether it took the place of another. Raises MaskError, DataError.
+        """
+        from viasd_core.dimr.store import check_target, default_path, save_mask
+
+        assert isinstance(run.job, SearchJob)
+        try:
+            content = json.loads((Path(run.job.folder) / MASK_FILE).read_text("utf-8"))
+            mask, granularity = content["mask"], content["granularity"]
+            path = default_path(content["model"], mask.count("0") / len(mask), granularity)
+        except (OSError, ValueError, KeyError, TypeError):
+            raise DataError("the mask file of this search is gone or damaged; search again") from None
+        try:
+            check_target(path)
+        except MaskError:
+            raise MaskError(
+                f"{path.name} in the mask folder is no mask file and is left alone; move it away first"
+            ) from None
+        replaced = path.exists()
+        save_mask(path, content)
+        return path, replaced
+
     def _restored(self, search_id: str) -> SearchRun | None:
         """An ended search with what its folder holds; None when there is no such folder, or it is damaged."""
         folder = self._root() / search_id
@@ -192,14 +215,17 @@ class Searches:
 
 def _facts_of(identity: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """What a search was, from the first line of its log and from what was asked."""
-    space, score, search = identity["space"], identity["score"], identity["search"]
-    ends = range(space["n_layers"]) if space["ends"] else range(1, space["n_layers"] - 1)
+    from viasd_core.dimr.space import Space
+
+    score, search = identity["score"], identity["search"]
+    space = Space(**identity["space"])
     return {
         "preset": Path(content["preset"]).stem,
         "drafter": content["drafter"],
-        "layers": space["n_layers"],
-        "free": list(ends),
-        "skipped": space["skipped"],
+        "layers": space.n_layers,
+        "free": list(space.free),
+        "granularity": space.granularity,
+        "skipped": space.skipped,
         "search": search["kind"],
         "theta": search["theta"],
         "seed": search["seed"],

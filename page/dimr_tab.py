@@ -24,6 +24,7 @@ from .runs import Run
 from .session import Sessions
 
 GONE = "this search is no longer kept here; start it again, or open a saved file"
+NOT_KEPT = "this page is shared: a mask kept here would change other people's runs; save it instead"
 SHOWN_BITS = 12  # of a mask in the menu
 
 
@@ -56,13 +57,14 @@ def build(catalog: Catalog, fetch_since: Callable[..., Any]) -> SearchParts:
                 option = SEARCH_BY_NAME[name]
                 controls[name] = control(option, values[name], elem_id=f"viasd-dimr-{name}", min_width=110)
 
-    row("search", "skip_ratio")
+    row("search", "granularity", "skip_ratio")
     row("steps", "theta", "patience", "seed")
     with gr.Accordion("What masks are scored on", open=False):
         row("window", "prompts", "tokens")
     controls["curve"] = control(SEARCH_BY_NAME["curve"], values["curve"], elem_id="viasd-dimr-curve")
     notice = notice_line("viasd-dimr-notice")
-    panel = viewer_panel(dimr_template(), dimr_script(), "viasd-dimr", fetch_since)
+    refused = NOT_KEPT if catalog.limits.shared else ""
+    panel = viewer_panel(dimr_template(), dimr_script(), "viasd-dimr", fetch_since, keep_refused=refused)
     return SearchParts(controls, notice, panel)
 
 
@@ -83,6 +85,7 @@ class SearchWiring:
         panel.dimr_start(self.start, [preset, drafter, *parts.form], answer, **quick)
         panel.dimr_resume(self.resume, parts.form, answer, **quick)
         panel.dimr_stop(self.stop, None, parts.notice, **quick)
+        panel.dimr_keep(self.keep, None, parts.notice, **quick)
         panel.dimr_use(self.use, [preset, mask], [mask, parts.notice], **quick)
         kind = parts.controls["search"]
         others = [parts.controls[option.name] for option in SEARCH_OPTIONS[1:]]
@@ -137,6 +140,22 @@ class SearchWiring:
         self.engine.stop(run)
         return words()
 
+    def keep(self, event: gr.EventData) -> dict[str, str]:
+        """Store the mask of a search that ran here in the user's mask folder."""
+        try:
+            if self.catalog.limits.shared:
+                raise SettingsError(NOT_KEPT)
+            run = self._search(event)
+            if run is None:
+                raise SettingsError(GONE)
+            if not run.ended or run.found is None:
+                raise SettingsError("the search has no mask to keep before it has ended; stop it, or wait")
+            path, replaced = self.searches.store(run)
+        except ViasdError as error:
+            return words(str(error), "error")
+        before = ", in place of the one that was there" if replaced else ""
+        return words(f"kept as {path.name} in the user's mask folder{before}; the next runs find it")
+
     def use(self, event: gr.EventData, request: gr.Request, preset: str, chosen: str) -> tuple[Any, Any]:
         """Take a mask for the run that is under way, from its next cycle, and for the tab's next runs."""
         mask, run = getattr(event, "mask", None), self._search(event)
@@ -153,7 +172,8 @@ class SearchWiring:
             said = self._turn(self.sessions.live(request.session_hash), mask, run)
         except ViasdError as error:
             return gr.skip(), words(str(error), "error")
-        menu = gr.update(choices=[*MASK_CHOICES, (in_words(mask), mask)], value=mask)
+        units = "halves of layers" if run and run.facts.get("granularity") == "sublayer" else ""
+        menu = gr.update(choices=[*MASK_CHOICES, (in_words(mask, units), mask)], value=mask)
         return menu, words(said)
 
     def _turn(self, live: Run | None, mask: str, search: SearchRun | None) -> str:
@@ -163,8 +183,10 @@ class SearchWiring:
         if live.job.settings.method != "via-sd":
             return f"the next VIA-SD runs skip these layers; the present one is {live.job.settings.method}"
         layers = live.trace.run.get("n_layers")
-        if layers is not None and len(mask) != layers:
-            raise MaskError(f"the mask has {len(mask)} layers, the running model {layers}; use its own")
+        if layers is not None and len(mask) not in (layers, 2 * layers):
+            raise MaskError(
+                f"the mask has {len(mask)} digits, the running model {layers} layers; use a mask of its own"
+            )
         if search is not None:
             live.trace.dimr = search.rows()
         self.engine.turn_knob(live, "mask", mask)
@@ -192,10 +214,11 @@ def _named(form: tuple[Any, ...]) -> dict[str, Any]:
     return {option.name: value for option, value in zip(SEARCH_OPTIONS, form, strict=True)}
 
 
-def in_words(mask: str) -> str:
-    """A searched mask in the menu."""
+def in_words(mask: str, units: str = "") -> str:
+    """A searched mask in the menu; `units` says what its digits are, where that is not a layer each."""
     more = "…" if len(mask) > SHOWN_BITS else ""
-    return f"from a search: skips {mask.count('0')} of {len(mask)} ({mask[:SHOWN_BITS]}{more})"
+    skipped = " ".join(filter(None, [f"{mask.count('0')} of {len(mask)}", units]))
+    return f"from a search: skips {skipped} ({mask[:SHOWN_BITS]}{more})"
 
 
 def reader_of(searches: Searches) -> Callable[[Any], Message]:

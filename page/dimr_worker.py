@@ -84,6 +84,7 @@ def described(place: Workplace, job: SearchJob) -> dict[str, Any]:
         "drafter": job.pair.drafter,
         "layers": place.space.n_layers,
         "free": list(place.space.free),
+        "granularity": place.space.granularity,
         "skipped": place.space.skipped,
         "search": settings.kind,
         "steps": settings.steps,

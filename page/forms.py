@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from .assets import STATIC, notice_script, plotly_url
-from .options import Option
+from .options import LONGEST, Option
 
 
 def control(option: Option, value: Any, *, info: str = "", interactive: bool = True, **more: Any) -> Any:
@@ -25,6 +25,8 @@ def control(option: Option, value: Any, *, info: str = "", interactive: bool = T
         return gr.Dropdown(list(option.choices), value=option.shown(value), **common)
     if option.kind == "switch":
         return gr.Checkbox(bool(value), **common)
+    if option.kind == "text":
+        return gr.Textbox(option.shown(value), max_lines=1, max_length=LONGEST, **common)
     common = {"min_width": 100, **common}
     return gr.Number(value, precision=0 if option.whole else None, step=option.step, **common)
 
@@ -42,7 +44,7 @@ def notice_line(elem_id: str) -> gr.HTML:
     )
 
 
-def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any) -> gr.HTML:
+def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any, **props: Any) -> gr.HTML:
     """A viewer of ours: `script` builds it into `template` and fetches what it missed by `fetch_since`."""
     return gr.HTML(
         value=None,
@@ -53,4 +55,5 @@ def viewer_panel(template: str, script: str, elem_id: str, fetch_since: Any) -> 
         elem_id=elem_id,
         plotly_url=plotly_url(),
         server_functions=[fetch_since],
+        **props,
     )

@@ -36,7 +36,11 @@ def lends_gpu() -> bool:
 
 
 def space_limits(limits: Limits) -> Limits:
-    """On ZeroGPU a run is short and a pause shorter, unless the environment says otherwise."""
+    """A Space is shared. On ZeroGPU a run is short and a pause shorter, unless the environment says
+    otherwise.
+    """
+    if os.environ.get("SPACE_ID") or lends_gpu():
+        limits = replace(limits, shared=True)
     if not lends_gpu():
         return limits
     return replace(

@@ -16,6 +16,7 @@ ENVIRONMENT = {
     "max_prompt": "VIASD_MAX_PROMPT",
     "max_waiting": "VIASD_MAX_WAITING",
 }
+SHARED = "VIASD_SHARED"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Limits:
     idle_seconds: float = 120.0  # a paused run, or one nobody watches, gives its slot back after this
     max_prompt: int = 20_000  # characters
     max_waiting: int = 8  # runs in the queue, the decoding one not counted
+    shared: bool = False  # strangers use this page: what one of them does must not change the runs of others
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Limits:
@@ -38,7 +40,10 @@ class Limits:
             for name, variable in ENVIRONMENT.items()
             if environment.get(variable)
         }
-        return cls(**given)  # type: ignore[arg-type]
+        shared = environment.get(SHARED) or "0"
+        if shared not in ("0", "1"):
+            raise SettingsError(f"{SHARED} is {shared!r}; give 1 for a page that strangers use, else 0")
+        return cls(shared=shared == "1", **given)  # type: ignore[arg-type]
 
 
 def _number(variable: str, text: str, *, integer: bool) -> float:

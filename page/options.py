@@ -10,9 +10,10 @@ from typing import Any, TypeGuard
 from viasd_core.errors import SettingsError
 from viasd_core.live import KNOB_NAMES, MASK_BYTES
 from viasd_core.method_options import COMMON_OPTIONS, METHOD_OPTIONS, TIER_OPTIONS
-from viasd_core.settings import BONUSES, GATES, MAX_TREE, RULES, SUFFIXES
-from viasd_core.tier_names import VIA_SD_TIERS
+from viasd_core.settings import BONUSES, GATES, MAX_TIERS, MAX_TREE, RULES, SUFFIXES
+from viasd_core.tier_names import VIA_SD_TIERS, parse_tiers
 
+LONGEST = MAX_TIERS * (MASK_BYTES + 2)  # characters of a text
 LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {
     "via-sd": "VIA-SD (three tiers)",
@@ -27,7 +28,10 @@ METHOD_WORDS = {
 
 @dataclass(frozen=True)
 class Option:
-    """One field of `Settings` as a form control; kind is slider, number, choice or switch."""
+    """One field of `Settings` as a form control; kind is slider, number, choice, switch or text.
+
+    A field that methods read differently has a control for each: `only` names its methods, `sets` the field.
+    """
 
     name: str
     label: str
@@ -42,6 +46,12 @@ class Option:
     apart: bool = False  # shown with the methods that use it only, not greyed out with the others
     optional: bool = False  # a number that may be left empty
     bits: bool = False  # a choice that may also be a string of 0 and 1
+    sets: str = ""  # the field, where `name` is not its name
+    only: tuple[str, ...] = ()  # methods; empty: all that use the field
+
+    @property
+    def field(self) -> str:
+        return self.sets or self.name
 
     @property
     def live(self) -> bool:
@@ -49,7 +59,9 @@ class Option:
         return self.name in KNOB_NAMES
 
     def used_by(self, method: str) -> bool:
-        return self.name in COMMON_OPTIONS | METHOD_OPTIONS[method]
+        return (not self.only or method in self.only) and (
+            self.field in COMMON_OPTIONS | METHOD_OPTIONS.get(method, frozenset())
+        )
 
     def shown_with(self, method: str) -> bool:
         """Whether the form shows the control at all."""
@@ -68,8 +80,8 @@ class Option:
             return self.none_at
         if value is not None and value == self.none_at:
             return self.high  # no cap: the mark for None hides it, and no run reaches the largest one
-        if self.name == "tiers":
-            return "".join(value)
+        if self.field == "tiers":
+            return ",".join(map(str, value))
         return "" if self.kind == "choice" and value is None else value
 
     def read(self, value: Any) -> Any:
@@ -80,11 +92,13 @@ class Option:
             known = [choice for _, choice in self.choices]
             if value not in known:
                 raise SettingsError(
-                    f"{self.name} is {reprlib.repr(value)}; choose one of {', '.join(filter(None, known))}"
+                    f"{self.field} is {reprlib.repr(value)}; choose one of {', '.join(filter(None, known))}"
                 )
-            if self.name == "tiers":
+            if self.field == "tiers":
                 return VIA_SD_TIERS if value else ()
             return value or None
+        if self.kind == "text":
+            return self._read_tiers(value)
         if self.kind == "switch":
             if not isinstance(value, bool):
                 raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give true or false")
@@ -93,6 +107,11 @@ class Option:
             return None
         number = self._read_number(value)
         return None if number == self.none_at else number
+
+    def _read_tiers(self, value: Any) -> tuple[float | str, ...]:
+        if not isinstance(value, str) or len(value) > LONGEST:
+            raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give text such as 0.5,0.2")
+        return parse_tiers(value) if value.strip() else ()
 
     def _read_number(self, value: Any) -> int | float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -182,8 +201,14 @@ OPTIONS = (
         choices=MASK_CHOICES, bits=True,
     ),
     Option(
-        "tiers", "trees are verified by", "VIA-SD's gates choose a path before the full verifier is asked",
-        "choice", choices=(("the full verifier alone", ""), ("VIA-SD's tiers", "via-sd")), apart=True,
+        "tiers", "slim verifiers", "several, weakest first: skip ratios or masks, as 0.5,0.2; empty: one",
+        "text", apart=True, only=("via-sd",),
+    ),
+    Option(
+        "tree_tiers", "trees are verified by",
+        "VIA-SD's gates choose a path before the full verifier is asked", "choice",
+        choices=(("the full verifier alone", ""), ("VIA-SD's tiers", "via-sd")), apart=True,
+        sets="tiers", only=("cure",),
     ),
     Option(
         "beam", "beam", "repair nodes at one depth, at most", "number",

@@ -76,6 +76,9 @@ class Wiring:
             slider = parts.controls[option.name]
             slider.input(self.knob(option.name), [slider, *rule], parts.form_notice, **last_wins)
         parts.controls["strict"].input(self.check_strict, rule, parts.form_notice, **last_wins)
+        tiers = parts.controls["tiers"]
+        named = [parts.preset, parts.method, tiers, parts.controls["mask"], parts.controls["rule_c"]]
+        gr.on([tiers.blur, tiers.submit], self.check_tiers, named, parts.form_notice, **last_wins)
         controls = [parts.controls[option.name] for option in OPTIONS]
         parts.method.input(self.method_chosen, parts.method, [parts.drafter, *controls], **quick)
         chosen = [parts.prompt, parts.method, parts.notice, parts.drafter, *controls]
@@ -177,9 +180,15 @@ class Wiring:
         return turn
 
     def check_strict(self, method: str, strict: bool, temperature: float) -> dict[str, str]:
+        return self._check(self.catalog.first, method, strict=strict, temperature=temperature)
+
+    def check_tiers(self, preset: str, method: str, tiers: str, mask: str, rule_c: str) -> dict[str, str]:
+        return self._check(preset, method, tiers=tiers, mask=mask, rule_c=rule_c)
+
+    def _check(self, preset: str, method: str, **values: Any) -> dict[str, str]:
         """Say at once what Run would refuse."""
         try:
-            self.catalog.settings(self.catalog.first, method, {"strict": strict, "temperature": temperature})
+            self.catalog.settings(preset, method, values)
         except ViasdError as error:
             return notice(str(error), "error")
         return notice()

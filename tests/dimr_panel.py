@@ -18,19 +18,20 @@ IDENTITY = {"kind": "folder", "id": "toy", "sha256": "0" * 64, "layers": LAYERS}
 OpenPanel = Callable[..., Page]
 
 
-def scored(count: int = 30) -> list[dict[str, Any]]:
-    """The messages of a search: every layer alone, the even mask, random ones and a Bayesian step in five."""
+def scored(count: int = 30, *, halves: bool = False) -> list[dict[str, Any]]:
+    """The messages of a search: every unit alone, the even mask, random ones and a Bayesian step in five."""
     drawn = random.Random(3)
-    price = [drawn.random() + 0.1 for _ in range(LAYERS)]
+    units, ends = (2 * LAYERS, 2) if halves else (LAYERS, 1)
+    price = [drawn.random() + 0.1 for _ in range(units)]
     rows: list[dict[str, Any]] = []
-    for layer in range(1, LAYERS - 1):
-        mask = "".join("0" if place == layer else "1" for place in range(LAYERS))
-        rows.append({"step": None, "method": "single", "mask": mask, "cost": price[layer], "best_cost": None})
+    for unit in range(ends, units - ends):
+        mask = "".join("0" if place == unit else "1" for place in range(units))
+        rows.append({"step": None, "method": "single", "mask": mask, "cost": price[unit], "best_cost": None})
     best = math.inf
     for step in range(count):
-        gone = drawn.sample(range(1, LAYERS - 1), 4)
-        mask = "".join("0" if place in gone else "1" for place in range(LAYERS))
-        cost = sum(price[layer] for layer in gone)
+        gone = drawn.sample(range(ends, units - ends), 4)
+        mask = "".join("0" if place in gone else "1" for place in range(units))
+        cost = sum(price[unit] for unit in gone)
         method = "even" if step == 0 else "bo" if step % 5 == 0 else "random"
         best = min(best, cost)
         rows.append({"step": step, "method": method, "mask": mask, "cost": cost, "best_cost": best})
@@ -68,7 +69,7 @@ def curve(speeds: dict[int, float], optimum: float | None, sentence: str) -> dic
             "mask": "1" + "0" * skipped + "1" * (LAYERS - 1 - skipped),
             "skip_ratio": skipped / LAYERS,
             "cost": skipped / 10,
-            "predicted": {"speed": speed},
+            "predicted": {"speed": speed, "rho": round(0.2 + skipped / 20, 3)},
         }
         for skipped, speed in speeds.items()
     ]
@@ -93,6 +94,7 @@ def dimr_rows(rows: list[dict[str, Any]]) -> list[DimrRow]:
 def searched_trace() -> Trace:
     trace = sample_traces.via_sd_trace()
     trace.dimr = dimr_rows(scored())
+    trace.run |= {"n_layers": LAYERS}
     return trace
 
 

@@ -23,7 +23,10 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>view
 
 MOUNT = """
 window.triggers = [];
-window.props = {value: null, plotly_url: location.search === "?charts" ? "plotly.min.js" : ""};
+window.props = {
+  value: null, plotly_url: location.search === "?charts" ? "plotly.min.js" : "",
+  keep_refused: location.search === "?refused" ? "strangers use this page" : "",
+};
 const watchers = [];
 window.push = (value) => { props.value = value; for (const callback of watchers) callback(); };
 const server = {fetch_since: async (asked) => {
@@ -37,8 +40,9 @@ new Function("element", "trigger", "props", "server", "watch", SCRIPT)(
 
 
 class Site:
-    """Serves the viewer (charts at `?charts`) and, at `panel`, the layer-mask panel; answers fetch_since from
-    `logs`, run id -> messages, and from `searches`, id -> (epoch, messages).
+    """Serves the viewer (charts at `?charts`) and, at `panel`, the layer-mask panel (that of a shared page at
+    `?refused`); answers fetch_since from `logs`, run id -> messages, and from `searches`, id -> (epoch,
+    messages).
     """
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -240,6 +241,33 @@ def test_a_killed_search_goes_on_from_its_log_as_if_nothing_had_happened(
     assert len(asked) == len(whole) - killed_after
     assert [one.t_us for one in resumed] == sorted(one.t_us for one in resumed)
     assert len(log.path.read_text().splitlines()) == 1 + len(whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_search_time_leaves_out_what_happens_between_two_masks(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the page, where a search waits behind decoding runs; also once it goes on from its log."""
+    now_us = 0
+
+    def cost(mask: str) -> float:
+        nonlocal now_us
+        now_us += 10
+        return COST(mask)
+
+    monkeypatch.setattr(search_module, "time", SimpleNamespace(perf_counter_ns=lambda: now_us * 1000))
+    settings, past = SearchSettings(kind=kind, steps=4, theta=2), list[Observation]()
+    for cut in (5, None):
+        search = Search(SPACE, cost, settings, past=past)
+        now_us += 5_000_000
+        seen = []
+        for one in search:
+            now_us += 3_000_000
+            seen.append(one)
+            if len(seen) == cut:
+                break
+        past = seen
+        assert [one.t_us for one in seen] == [10 * place for place in range(1, len(seen) + 1)]
 
 
 def test_a_cancelled_search_has_its_best_mask() -> None:

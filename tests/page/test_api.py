@@ -114,6 +114,14 @@ def test_a_call_without_a_method_runs_the_presets_own_and_its_suffix_is_measured
         client.predict("the and", "fast_margin100", gamma=3, api_name="/generate")
 
 
+def test_several_slim_verifiers_are_named_by_a_caller(shared: Shared, client_of: ClientOf) -> None:
+    result = client_of(shared[1]).predict(
+        "the and", mask="even", max_new_tokens=6, more={"tiers": "0.6,0.2"}, api_name="/generate"
+    )
+    assert result["settings"]["tiers"] == [0.6, 0.2] and list(result["tiers"]) == ["1", "2"]
+    assert result["new_tokens"] == 6
+
+
 def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, client_of: ClientOf) -> None:
     _, address = served(max_tokens=8)
     result = client_of(address).predict("the and", "tiny", "sd", max_new_tokens=10**9, api_name="/generate")
@@ -154,6 +162,15 @@ def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, cli
         ({"prompt": "x", "more": {"depth": 3}}, "there is no further setting 'depth'; choose one of"),
         ({"prompt": "x", "more": {"v_max": 8}}, "--v-max is not used by method 'via-sd'"),
         ({"prompt": "x", "more": {"debt_cap": "all"}}, "debt_cap is 'all'; give a number"),
+        ({"prompt": "x", "more": {"tiers": "model:org/name"}}, "which this page does not offer"),
+        ({"prompt": "x", "more": {"tiers": [0.4, 0.2]}}, "give text such as 0.47,0.2"),
+        ({"prompt": "x", "more": {"tree_tiers": "via-sd"}}, "there is no further setting 'tree_tiers'"),
+        ({"prompt": "x", "method": "sd", "more": {"tiers": "0.4"}}, "--tiers is not used by method 'sd'"),
+        ({"prompt": "x", "method": "cure", "more": {"tiers": "0.4"}}, "tiers is '0.4'; choose one of"),
+        (
+            {"prompt": "x", "skip_ratio": 0.3, "more": {"tiers": "0.4,0.2"}},
+            "skip_ratio and tiers contradict each other",
+        ),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(

@@ -8,7 +8,10 @@ import gradio as gr
 import pytest
 
 from page import runs
+from page.catalog import Catalog
 from page.engine import BusyError, Engine
+from page.job import OWN
+from page.limits import Limits
 from page.runs import Run
 from page_toys import events, held, messages, toy_job, until, until_cycles, until_ended
 from viasd_core.errors import SettingsError, SourceError
@@ -39,6 +42,20 @@ def test_a_run_streams_every_cycle_and_ends_with_its_whole_trace(make_engine: Ma
     assert kinds.index("start") < kinds.index("cycle") and kinds[-1] == "end"
     assert run.trace.run["totals"]["new_tokens"] == 24
     assert until(lambda: engine.idle)
+
+
+def test_a_turned_skip_ratio_moves_the_first_of_several_slim_verifiers(make_engine: MakeEngine) -> None:
+    engine, run = make_engine(), Run()
+    form = {"mask": "even", "tiers": "0.6,0.2", "max_new_tokens": 1000}
+    engine.submit(run, Catalog(Limits()).job("the and", "tiny", "via-sd", OWN, form))
+    until_cycles(run, 1)
+    engine.turn_knob(run, "skip_ratio", 0.4)
+    until(lambda: run.trace.cycles[-1].mask_id != run.trace.cycles[0].mask_id)
+    engine.stop(run)
+    until_ended(run)
+    assert run.trace.run["settings"]["tiers"] == [0.6, 0.2]
+    named = list(dict.fromkeys(row.mask_id for row in run.trace.cycles))
+    assert [name.split(",") for name in named] == [["even:3", "even:1"], ["even:2", "even:1"]]
 
 
 def test_two_users_never_decode_at_the_same_time_and_the_second_sees_its_place(

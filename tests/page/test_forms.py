@@ -89,28 +89,90 @@ def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Cat
     three_tiers = {
         "gamma": 3, "alpha1": 0.0, "alpha2": 0.125, "skip_ratio": 0.3, "gate": "literal", "rule_c": "lossy",
         "alpha": 0.25, "beta": 2.0, "strict": False, "slim_kv": "own", "bonus": "slim",
-        "after_escalation": "q", "debt_cap": 4, "mask": "even",
+        "after_escalation": "q", "debt_cap": 4, "mask": "even", "tiers": "0.5, 0.25",
     }  # fmt: skip
     trees = {
         "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,
-        "suffix": "S1", "branch0": False, "resync": False, "tiers": "",
+        "suffix": "S1", "branch0": False, "resync": False, "tree_tiers": "",
     }  # fmt: skip
     values = common | three_tiers | trees
     assert set(values) == set(BY_NAME)
     for method, used in (("via-sd", common | three_tiers), ("cure", common | trees)):
         settings = catalog.settings("tiny", method, values)
-        assert {name: getattr(settings, name) for name in used} == {
-            name: () if name == "tiers" else value for name, value in used.items()
+        parsed = {"tiers": (0.5, 0.25), "tree_tiers": ()}
+        assert {name: getattr(settings, BY_NAME[name].field) for name in used} == {
+            name: parsed.get(name, value) for name, value in used.items()
         }
 
 
 def test_trees_go_through_the_tiers_of_via_sd_on_request(catalog: Catalog) -> None:
     assert catalog.settings("tiny", "cure", form(catalog)).tiers == ()
-    settings = catalog.settings("tiny", "cure", form(catalog, tiers="via-sd", alpha1=0.75))
+    settings = catalog.settings("tiny", "cure", form(catalog, tree_tiers="via-sd", alpha1=0.75))
     assert (settings.tiers, settings.alpha1) == (("via-sd",), 0.75)
     assert "cure: only with VIA-SD's tiers" in BY_NAME["alpha1"].info_for("cure")
     with pytest.raises(SettingsError, match="tiers is 'sideways'"):
-        catalog.settings("tiny", "cure", form(catalog, tiers="sideways"))
+        catalog.settings("tiny", "cure", form(catalog, tree_tiers="sideways"))
+    assert [BY_NAME[name].shown_with("cure") for name in ("tiers", "tree_tiers")] == [False, True]
+    assert [BY_NAME[name].shown_with("via-sd") for name in ("tiers", "tree_tiers")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "tiers"),
+    [("", ()), ("  ", ()), ("0.5,0.2", (0.5, 0.2)), (" 0.5 , 1101 ", (0.5, "1101")), ("0.3", (0.3,))],
+)
+def test_several_slim_verifiers_are_named_in_the_form(
+    catalog: Catalog, text: str, tiers: tuple[Any, ...]
+) -> None:
+    assert catalog.settings("tiny", "via-sd", form(catalog, tiers=text)).tiers == tiers
+    assert catalog.settings("tiny", "cure", form(catalog, tiers=text)).tiers == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0.2,0.5", "name the weakest tier first"),
+        ("0.5,nan", "a tier's skip ratio is nan"),
+        ("0.5,,0.2", "tiers names '', which this page does not offer"),
+        ("model:org/name,0.3", "tiers names 'model:org/name', which this page does not offer"),
+        ("/etc/passwd.json", "which this page does not offer"),
+        ("via-sd", "which this page does not offer"),
+        (",".join(f"0.{digit}" for digit in range(99, 89, -1)), "at most 8"),
+        ("0.5," * 5000, "give text such as 0.5,0.2"),
+        ([0.5, 0.2], r"tiers is \[0.5, 0.2\]; give text"),
+        (None, "tiers is None; give text"),
+    ],
+)
+def test_slim_verifiers_that_cannot_be_are_refused_in_a_sentence(
+    catalog: Catalog, text: Any, sentence: str
+) -> None:
+    with pytest.raises(SettingsError, match=sentence) as refused:
+        catalog.settings("tiny", "via-sd", form(catalog, tiers=text))
+    assert len(str(refused.value)) < 200
+
+
+def test_slim_verifiers_beside_a_mask_of_ones_own_are_refused(catalog: Catalog) -> None:
+    with pytest.raises(SettingsError, match="name that mask as a tier instead"):
+        catalog.settings("tiny", "via-sd", form(catalog, tiers="0.5,0.2", mask="1011"))
+
+
+@pytest.mark.parametrize("own", [[0.5, 0.2], ["model:org/middle", 0.2]])
+def test_a_preset_with_several_slim_verifiers_fills_the_form_which_starts_them(
+    tmp_path: Path, own: list[Any]
+) -> None:
+    path = tmp_path / "layers.yaml"
+    path.write_text(f"verifier: {{folder: .}}\ndrafter: {{kind: lookup}}\nsettings: {{tiers: {own}}}\n")
+    catalog = Catalog(Limits(), str(path))
+    values = catalog.defaults("layers")
+    held = {option.name: option.shown(values[option.name]) for option in OPTIONS}
+    assert (held["tiers"], held["tree_tiers"]) == (",".join(map(str, own)), "")
+    assert catalog.settings("layers", "via-sd", held).tiers == tuple(own)
+    assert catalog.settings("layers", "cure", held).tiers == ()
+    assert catalog.settings("layers", "via-sd", held | {"tiers": ""}).tiers == ()
+    with pytest.raises(SettingsError, match="does not offer"):
+        catalog.settings("tiny", "via-sd", held | {"tiers": "model:org/middle"})
+    with gr.Blocks():
+        controls = build(catalog, [], lambda asked: {}, lambda asked: {}).controls
+    assert controls["tiers"].value == held["tiers"] and not controls["tree_tiers"].visible
 
 
 def test_a_margin_scale_of_zero_follows_tau_margin(catalog: Catalog) -> None:

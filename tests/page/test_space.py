@@ -11,6 +11,7 @@ import pytest
 from page import hardware
 from page.limits import Limits
 from page_toys import toy_job
+from viasd_core.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,6 +78,7 @@ print(json.dumps({
     "durations": spaces.DURATIONS,
     "idle": limits.idle_seconds,
     "lends": hardware.lends_gpu(),
+    "shared": limits.shared,
     "remembered": engine.pairs.check(run.job.pair, None) == run.trace.run["drafter_check"],
 }))
 """
@@ -99,6 +101,7 @@ def test_knobs_pause_step_and_stop_reach_a_forked_worker(tmp_path: Path) -> None
     assert seen["alpha1"] == [0.9, 0.25]
     assert seen["state"] == "stopped" and seen["tokens"] > 0
     assert seen["lends"] and seen["idle"] == hardware.SPACE_IDLE
+    assert seen["shared"]
     assert seen["remembered"], "a drafter would be checked anew in every worker"
     assert seen["durations"] == [hardware.SPACE_SECONDS], "more tokens than a lent GPU has time for"
 
@@ -129,3 +132,17 @@ def test_without_the_spaces_package_decoding_is_left_as_it_is(monkeypatch: pytes
 
     assert hardware.on_lent_gpu(decoder, Limits()) is decoder  # type: ignore[arg-type]
     assert hardware.space_limits(Limits()) == Limits()
+
+
+def test_a_page_is_shared_on_a_space_and_where_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    assert not hardware.space_limits(Limits()).shared
+    assert hardware.space_limits(Limits(shared=True)).shared
+    monkeypatch.setenv("SPACE_ID", "somebody/explorer")
+    assert hardware.space_limits(Limits()) == Limits(shared=True)
+    assert Limits.from_environment({"VIASD_SHARED": "1"}).shared
+    assert not Limits.from_environment({"VIASD_SHARED": "0"}).shared
+    with pytest.raises(SettingsError, match="VIASD_SHARED is 'yes'; give 1"):
+        Limits.from_environment({"VIASD_SHARED": "yes"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -112,7 +113,7 @@ def test_random_and_bayesian_points_differ_in_shape(
     symbols = {name: symbol for name, mode, symbol in traces if mode == "markers"}
     assert symbols["random"] != symbols["Bayesian"] != symbols["evenly spaced"]
     assert ["best so far", "lines"] in [one[:2] for one in traces]
-    expect(page.locator(".dimr-legend")).to_contain_text("Bayesian")
+    expect(page.locator(".dimr-plots .dimr-legend")).to_contain_text("Bayesian")
 
 
 def test_the_keyboard_walks_through_the_points_and_escape_goes_back_to_the_best(
@@ -143,9 +144,68 @@ def test_the_heat_row_says_in_how_many_of_the_best_masks_a_layer_is_kept(
     best = [cheapest(rows, place)["mask"] for place in range(10)]
     for layer in (0, 5):
         kept = sum(mask[layer] == "1" for mask in best)
-        page.locator(f".mask-heat [data-layer='{layer}']").hover()
+        page.locator(f".mask-heat [data-unit='{layer}']").hover()
         expect(page.locator(".masks")).to_contain_text(f"Layer {layer}: kept in {kept} of the 10 cheapest")
     expect(page.locator(".masks")).to_contain_text("its loss alone costs")
+
+
+def test_a_mask_of_halves_is_told_and_drawn_by_attention_and_mlp(
+    open_panel: OpenPanel, follow: Callable[..., None]
+) -> None:
+    page, rows = open_panel(), scored(halves=True)
+    best = [cheapest(rows, place)["mask"] for place in range(10)]
+    follow(page, [facts(granularity="sublayer"), *rows, status("done")])
+    gone = [unit for unit, bit in enumerate(best[0]) if bit == "0"]
+    whole = [unit // 2 for unit in gone if unit % 2 == 0 and unit + 1 in gone]
+    parts = [
+        ("all of", whole),
+        ("the attention of", [unit // 2 for unit in gone if unit % 2 == 0 and unit // 2 not in whole]),
+        ("the MLP of", [unit // 2 for unit in gone if unit % 2 and unit // 2 not in whole]),
+    ]
+    words = page.locator(".mask-words")
+    expect(words).to_contain_text("keeps 20 of 24 halves of layers, skips ")
+    for what, layers in parts:
+        text = words.inner_text()
+        assert (what in text) == bool(layers)
+        named = text.partition(f"{what} ")[2].partition(" and ")[0].partition(", the")[0]
+        assert [int(layer) for layer in re.findall(r"\d+", named)] == layers
+    strip = page.locator(".mask-strip .layers:not(.ruler)")
+    drawn = [
+        line.evaluate("(line) => [...line.children].map((cell) => cell.matches('.kept'))")
+        for line in strip.all()
+    ]
+    assert drawn == [[bit == "1" for bit in best[0][half::2]] for half in (0, 1)]
+    assert [name.inner_text() for name in page.locator(".mask-strip .lane-name").all()][:2] == [
+        "attention",
+        "MLP",
+    ]
+    assert [mark.inner_text() for mark in page.locator(".mask-strip .ruler b").all()] == ["0", "5", "10"]
+    for unit, name in ((10, "Attention of layer 5"), (11, "MLP of layer 5")):
+        page.locator(f".mask-heat [data-unit='{unit}']").hover()
+        kept = sum(mask[unit] == "1" for mask in best)
+        expect(page.locator(".masks")).to_contain_text(
+            f"{name}: kept in {kept} of the 10 cheapest masks; its loss"
+        )
+    tops = [page.locator(f".mask-heat [data-unit='{unit}']").bounding_box() for unit in (10, 11)]
+    assert tops[0] and tops[1] and tops[0]["x"] == tops[1]["x"] and tops[0]["y"] < tops[1]["y"]
+    expect(page.locator(".dimr-panel")).to_contain_text("4 of 24 halves of layers skipped")
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ("11111011111111", "keeps 13 of 14 halves of layers, skips the MLP of 2"),
+        ("11001011111111", "skips all of 1 and the MLP of 2"),
+        ("11010101001011", "skips all of 4, the attention of 1\u20133 and the MLP of 5"),
+        ("1" * 14, "keeps 14 of 14 halves of layers, skips none"),
+    ],
+)
+def test_words_of_a_mask_of_halves(
+    open_panel: OpenPanel, follow: Callable[..., None], mask: str, words: str
+) -> None:
+    page = open_panel()
+    follow(page, [facts(granularity="sublayer", layers=7), scored(1)[-1] | {"mask": mask}, status("done")])
+    expect(page.locator(".mask-words")).to_contain_text(f"{words}.")
 
 
 def test_the_judged_mask_stands_beside_others_of_its_size(
@@ -187,6 +247,16 @@ def test_the_r_curve_marks_the_optimum_or_says_that_there_is_none(
     expect(page.locator(".dimr-curve-box")).to_contain_text(sentence)
     page.locator(".dimr-curve").scroll_into_view_if_needed()
     page.locator(".dimr-curve .scatterlayer .points path").first.wait_for()
+    data = page.evaluate(
+        """Object.fromEntries(document.querySelector(".dimr-curve").data.map(
+             (one) => [one.name, [one.yaxis || "y", [...one.y], one.line?.dash || "solid"]]))"""
+    )
+    assert data["speed"] == ["y", list(speeds.values()), "solid"]
+    calls = [round(0.2 + skipped / 20, 3) for skipped in speeds]
+    assert data["cycles that call q"] == ["y2", calls, "dash"]
+    axis = page.evaluate("document.querySelector('.dimr-curve').layout.yaxis2")
+    assert (axis["side"], axis["overlaying"], axis["range"]) == ("right", "y", [0, 1.05])
+    expect(page.locator(".dimr-curve-box")).to_contain_text("cycles that call q (right)")
     shapes = page.evaluate("document.querySelector('.dimr-curve').layout.shapes.map((one) => one.x0)")
     assert shapes == [0] if optimum is None else shapes == [0, pytest.approx(optimum)]
     page.mouse.move(*centre(page.locator(".dimr-curve .scatterlayer .points path").nth(1)))
@@ -200,7 +270,7 @@ def test_the_buttons_tell_the_page_what_is_asked_for(
     press(page, "Search")
     assert page.evaluate("triggers") == [["dimr_start", {"search": ""}]]
     follow(page, [status("running"), facts(), *rows])
-    for name in ("Search", "Resume", "Judge", "Save mask"):
+    for name in ("Search", "Resume", "Judge", "Save mask", "Keep for all runs"):
         expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
     press(page, "Stop")
     page.locator(".mask-row").nth(3).click()
@@ -210,6 +280,21 @@ def test_the_buttons_tell_the_page_what_is_asked_for(
     follow(page, [facts(), *rows, found(rows, None), status("stopped")], epoch="b")
     press(page, "Judge")
     assert page.evaluate("triggers.at(-1)") == ["dimr_resume", {"search": "search-1", "judge": True}]
+    keep = page.get_by_role("button", name="Keep for all runs", exact=True)
+    expect(keep).to_be_enabled()
+    keep.click()
+    assert page.evaluate("triggers.at(-1)") == ["dimr_keep", {"search": "search-1"}]
+
+
+def test_keeping_a_mask_for_all_runs_is_off_with_its_reason_where_the_page_is_shared(
+    open_panel: OpenPanel, follow: Callable[..., None]
+) -> None:
+    page, rows = open_panel(query="?refused"), scored()
+    follow(page, [facts(), *rows, found(rows, None), status("done")])
+    keep = page.get_by_role("button", name="Keep for all runs", exact=True)
+    expect(keep).to_be_disabled()
+    expect(keep).to_have_accessible_description("strangers use this page")
+    expect(page.get_by_role("button", name="Save mask")).to_be_enabled()
 
 
 @pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.slow)])

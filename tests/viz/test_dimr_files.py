@@ -81,6 +81,33 @@ def test_the_saved_mask_file_serves_and_opens_with_all_that_was_scored_and_judge
     assert report(other)["best"] == cheapest(rows)["mask"]
 
 
+def test_a_file_with_halves_of_layers_is_read_as_such_where_it_says_so(
+    open_panel: OpenPanel, tmp_path: Path
+) -> None:
+    page, rows = open_panel(), scored(halves=True)
+    path = tmp_path / "mask.json"
+    history = [{key: value for key, value in row.items() if key != "kind"} for row in rows]
+    path.write_text(json.dumps(found(rows, None)["found"] | {"history": history}), encoding="utf-8")
+    page.get_by_label("Search file").set_input_files(path)
+    expect(page.locator(".mask-words")).to_contain_text("keeps 20 of 24 halves of layers")
+    with page.expect_download() as download:
+        press(page, "Save mask")
+    assert download.value.suggested_filename == "viasd-mask-r17-sublayer.json"
+    trace = searched_trace()
+    trace.dimr = dimr_rows(rows)
+    trace.save(tmp_path / "trace.zip")
+    page.get_by_label("Search file").set_input_files(tmp_path / "trace.zip")
+    page.wait_for_function("__viasd_dimr.file === 'trace.zip'")
+    expect(page.locator(".mask-words")).to_contain_text("keeps 20 of 24 halves of layers")
+    with page.expect_download() as download:
+        press(page, "Save dimr.csv")
+    download.value.save_as(tmp_path / "dimr.csv")
+    page.get_by_label("Search file").set_input_files(tmp_path / "dimr.csv")
+    page.wait_for_function("__viasd_dimr.file === 'dimr.csv'")
+    expect(page.locator(".mask-words")).to_contain_text("keeps 20 of 24 layers")
+    expect(page.locator(".status-words")).to_contain_text("a digit taken as a layer")
+
+
 def _mask_file(**changes: Any) -> str:
     content = found(scored(), None)["found"] | {"history": [], **changes}
     return json.dumps(content)
@@ -103,6 +130,8 @@ def _table(mask: str, cost: str = "0.5") -> str:
         ("mask.json", _mask_file(mask=HOSTILE), "holds no mask in 0 and 1"),
         ("mask.json", _mask_file(history=[{"mask": HOSTILE}]), "entry 1 in its history"),
         ("mask.json", _mask_file(history={}), "history that is no list"),
+        ("mask.json", _mask_file(layers=7), "not as long as its layers, or twice"),
+        ("mask.json", _mask_file(layers="12"), "not as long as its layers, or twice"),
         ("trace.zip", "PK", "not"),
     ],
 )

@@ -37,7 +37,7 @@ def test_no_text_of_a_model_can_be_parsed_as_markup_or_code(parser: str) -> None
 def test_custom_events_stand_quoted_so_that_python_can_listen() -> None:
     for name in ("viewer_ready", "replay_loaded"):
         assert f'trigger("{name}"' in viewer.script()
-    for name in ("dimr_start", "dimr_resume", "dimr_stop", "dimr_use"):
+    for name in ("dimr_start", "dimr_resume", "dimr_stop", "dimr_use", "dimr_keep"):
         assert f'trigger("{name}"' in SCRIPTS[1]
 
 

@@ -54,7 +54,8 @@ class Observation:
     layers, scored to learn what layers cost (it is never the best one).
 
     `method`: even | random | bo | greedy, and single for one skipped layer. Cost in nats a position;
-    `best_cost` is the least so far, None before step 0; `t_us` is search time.
+    `best_cost` is the least so far, None before step 0; `t_us` is search time so far, without what whoever
+    iterates did between two masks.
     """
 
     step: int | None
@@ -96,8 +97,8 @@ class Search:
         self.best: Observation | None = None
         self.evaluations = 0
         self._past = deque(past)
-        self._before_us = past[-1].t_us if past else 0
-        self._started = time.perf_counter_ns()
+        self._spent_us = past[-1].t_us if past else 0
+        self._resumed_ns = 0  # when the step under way began
 
     @property
     def planned(self) -> int:
@@ -113,7 +114,10 @@ class Search:
         return self.space.free if self.settings.kind == "dimr" and self.space.chosen > 1 else ()
 
     def __iter__(self) -> Iterator[Observation]:
-        return self._greedy() if self.settings.kind == "greedy" else self._steps()
+        self._resumed_ns = time.perf_counter_ns()
+        for found in self._greedy() if self.settings.kind == "greedy" else self._steps():
+            yield found
+            self._resumed_ns = time.perf_counter_ns()  # a search may have waited behind other work
 
     def _steps(self) -> Iterator[Observation]:
         """Random search, with a Bayesian step every theta. Stops at S, at patience, or when all is seen."""
@@ -157,13 +161,12 @@ class Search:
         """The next observation: from the past while there is one, else by evaluating `mask`."""
         if self._past:
             found = self._past.popleft()
-            self._started = time.perf_counter_ns()
         else:
             cost = self.cost(mask)
             accepted = step is not None and (self.best is None or cost < self.best.cost)
             best = cost if accepted else (self.best.cost if self.best else None)
-            spent_us = self._before_us + (time.perf_counter_ns() - self._started) // 1000
-            found = Observation(step, method, mask, cost, best, spent_us, accepted)
+            self._spent_us += (time.perf_counter_ns() - self._resumed_ns) // 1000
+            found = Observation(step, method, mask, cost, best, self._spent_us, accepted)
             self.heard(found)
         self.evaluations += 1
         if step is not None:

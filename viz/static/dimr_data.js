@@ -3,7 +3,7 @@
 
 import { isNumber } from "./dom.js";
 
-export const MOST_LAYERS = 512;
+const MOST_UNITS = 512; // digits of a mask
 const BEST = 10; // masks that count as the best ones
 const RECENT = 20; // scored masks that the time left is judged by
 const ENDED = new Set(["done", "stopped", "error"]);
@@ -25,9 +25,15 @@ export class MaskSearch {
     this.status = {state: "idle", text: ""};
   }
 
-  get layers() {
+  // Digits of a mask: layers, or halves of layers.
+  get units() {
     const first = this.all[0] || this.found;
-    return first ? first.mask.length : this.facts.layers || 0;
+    return first ? first.mask.length : (this.facts.layers || 0) * (this.halves ? 2 : 1);
+  }
+
+  // Whether a mask has two digits a layer, its attention and its MLP.
+  get halves() {
+    return this.facts.granularity === "sublayer";
   }
 
   get live() {
@@ -66,14 +72,14 @@ export class MaskSearch {
       .sort((a, b) => this.points[a].cost - this.points[b].cost || a - b).slice(0, count);
   }
 
-  // How many of the best masks keep each layer, and of how many.
+  // How many of the best masks keep each unit, and of how many.
   kept() {
     const best = this.ranked();
-    const counts = Array.from({length: this.layers}, (_, layer) => best.filter((index) => this.points[index].mask[layer] === "1").length);
+    const counts = Array.from({length: this.units}, (_, unit) => best.filter((index) => this.points[index].mask[unit] === "1").length);
     return {counts, of: best.length};
   }
 
-  // What each layer's loss alone costs, where the search looked: layer -> nats.
+  // What each unit's loss alone costs, where the search looked: unit -> nats.
   alone() {
     const costs = new Map();
     for (const {mask, cost} of this.others) {
@@ -104,19 +110,26 @@ function real(value) {
   return {inf: Infinity, "-inf": -Infinity, nan: NaN}[value] ?? value;
 }
 
-export function isMask(text, layers = text?.length) {
-  return typeof text === "string" && text.length === layers && text.length <= MOST_LAYERS && /^[01]*1[01]*$/.test(text);
+export function isMask(text, units = text?.length) {
+  return typeof text === "string" && text.length === units && text.length <= MOST_UNITS && /^[01]*1[01]*$/.test(text);
 }
 
-// Rows of dimr.csv as a search. Throws an Error with the row (the header is row 1).
-export function fromRows(rows) {
+// What a mask says of a search, in a model of `layers` layers; of an unknown number, whole layers are taken.
+function factsOf(mask, layers, window) {
+  const halves = Number.isSafeInteger(layers) && mask.length === 2 * layers;
+  return {layers: halves ? layers : mask.length, granularity: halves ? "sublayer" : "layer", skipped: skippedIn(mask).length, window};
+}
+
+// Rows of dimr.csv as a search; the table itself does not say of how many `layers` the model is. Throws an Error
+// with the row (the header is row 1).
+export function fromRows(rows, layers) {
   const search = new MaskSearch();
-  const layers = rows.length ? rows[0].mask.length : 0;
+  const units = rows.length ? rows[0].mask.length : 0;
   rows.forEach((row, index) => {
-    if (!isMask(row.mask, layers)) throw new Error(`dimr.csv row ${index + 2} has no mask of ${layers} layers in 0 and 1.`);
+    if (!isMask(row.mask, units)) throw new Error(`dimr.csv row ${index + 2} has no mask of ${units} digits 0 and 1.`);
     search.add(row);
   });
-  if (rows.length) search.facts = {window: rows[0].tau, layers, skipped: rows[0].mask.split("0").length - 1};
+  if (rows.length) search.facts = factsOf(rows[0].mask, layers, rows[0].tau);
   return search;
 }
 
@@ -128,6 +141,8 @@ export function fromMaskFile(content) {
   if (content === null || typeof content !== "object" || content.schema !== "viasd-mask/1") fail("does not say viasd-mask/1 as its schema");
   const {history = [], ...found} = content;
   if (!isMask(found.mask)) fail("holds no mask in 0 and 1");
+  const {layers = found.mask.length} = found;
+  if (![layers, 2 * layers].includes(found.mask.length)) fail("has a mask that is not as long as its layers, or twice as long");
   if (!Array.isArray(history)) fail("has a history that is no list");
   const search = new MaskSearch();
   history.forEach((row, index) => {
@@ -137,7 +152,7 @@ export function fromMaskFile(content) {
   });
   search.found = found;
   const settings = found.settings && typeof found.settings === "object" ? found.settings : {};
-  search.facts = {layers: found.mask.length, skipped: found.mask.split("0").length - 1, window: settings.score?.window};
+  search.facts = factsOf(found.mask, layers, settings.score?.window);
   search.status = {state: "done", text: typeof found.origin === "string" ? found.origin : ""};
   return search;
 }
@@ -157,7 +172,24 @@ export function skippedIn(mask) {
   return [...mask].flatMap((bit, layer) => (bit === "0" ? [layer] : []));
 }
 
-export function maskWords(mask) {
+// A mask in words; with `halves` a digit is the attention or the MLP of a layer.
+export function maskWords(mask, halves = false) {
   const gone = skippedIn(mask);
-  return `keeps ${mask.length - gone.length} of ${mask.length} layers, skips ${gone.length ? ranges(gone) : "none"}`;
+  const kept = mask.length - gone.length;
+  if (!halves) return `keeps ${kept} of ${mask.length} layers, skips ${gone.length ? ranges(gone) : "none"}`;
+  const lost = new Set(gone);
+  const whole = (unit) => lost.has(unit ^ 1);
+  const layersOf = (wanted) => ranges(gone.filter(wanted).map((unit) => unit >> 1));
+  const parts = [
+    ["all of", layersOf((unit) => whole(unit) && unit % 2 === 0)],
+    ["the attention of", layersOf((unit) => !whole(unit) && unit % 2 === 0)],
+    ["the MLP of", layersOf((unit) => !whole(unit) && unit % 2 === 1)],
+  ].flatMap(([what, layers]) => (layers ? [`${what} ${layers}`] : []));
+  const list = parts.length > 1 ? `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}` : parts[0] || "none";
+  return `keeps ${kept} of ${mask.length} halves of layers, skips ${list}`;
+}
+
+// A unit by its name.
+export function unitWords(unit, halves) {
+  return halves ? `${unit % 2 ? "MLP" : "Attention"} of layer ${unit >> 1}` : `Layer ${unit}`;
 }

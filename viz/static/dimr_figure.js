@@ -1,5 +1,6 @@
 // The two figures of a layer-mask search as plotly JSON. Only numbers and words of this file go into them.
 
+import { isNumber } from "./dom.js";
 import { plainLayout, vertical } from "./figures.js";
 
 const MOST_POINTS = 1500;
@@ -82,32 +83,54 @@ function ring(point, look, place) {
   };
 }
 
-// Predicted speed over the skip ratio (the paper's Fig. 4).
+// Predicted speed, and the share of cycles that call q, over the skip ratio (the paper's Fig. 4).
 export function curveFigure(curve, look, mask) {
   const shown = curve.points.find((point) => point.mask === mask) || null;
   const optimum = typeof curve.optimum === "number" ? [vertical(curve.optimum, look.accent, "dash")] : [];
   const even = {type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: {color: look.muted, width: 1.5, dash: "dot"}};
   return {
     data: [
+      ...rejection(curve, look),
       {
-        type: "scatter", mode: "lines+markers", name: "predicted", customdata: curve.points.map((_, index) => index),
+        type: "scatter", mode: "lines+markers", name: "speed", customdata: curve.points.map((_, index) => index),
         x: curve.points.map((point) => point.skip_ratio), y: curve.points.map((point) => point.predicted.speed),
         line: {color: look.accent, width: 2}, marker: {size: 7, color: look.accent},
-        hovertemplate: "skip %{x:.0%}: %{y:.2f} times<extra></extra>",
+        hovertemplate: "skip %{x:.0%}: %{y:.2f} times the speed<extra></extra>",
       },
       ring(shown, look, (point) => [point.skip_ratio, point.predicted.speed]),
     ],
     layout: layoutOf(look, {
       xaxis: {title: {text: "skip ratio r"}, tickformat: ".0%", rangemode: "tozero"},
-      yaxis: {rangemode: "tozero"},
+      yaxis: {title: {text: "speed, times"}, rangemode: "tozero"},
+      yaxis2: {title: {text: "cycles that call q"}, tickformat: ".0%", range: [0, 1.05], tickmode: "linear", tick0: 0, dtick: 0.25, overlaying: "y", side: "right", showgrid: false},
       shapes: [even, ...optimum],
     }),
   };
 }
 
-function layoutOf(look, {xaxis, yaxis, shapes = []}) {
+// What stands for the paper's rejection: how often the full verifier is called. A file may lack the numbers.
+function rejection(curve, look) {
+  const shares = curve.points.map((point) => (isNumber(point.predicted.rho) ? point.predicted.rho : null));
+  if (shares.every((share) => share === null)) return [];
+  return [{
+    type: "scatter", mode: "lines+markers", name: "cycles that call q", yaxis: "y2", customdata: curve.points.map((_, index) => index),
+    x: curve.points.map((point) => point.skip_ratio), y: shares,
+    line: {color: look.ink, width: 2, dash: "dash"}, marker: {symbol: "square-open", size: 8, color: look.ink},
+    hovertemplate: "skip %{x:.0%}: q called in %{y:.0%} of cycles<extra></extra>",
+  }];
+}
+
+// [glyph, name] of what the curve holds.
+export function curveLegend(curve) {
+  const speed = ["━●", "predicted speed (left)"];
+  return curve.points.some((point) => isNumber(point.predicted.rho)) ? [speed, ["╌□", "cycles that call q (right)"]] : [speed];
+}
+
+function layoutOf(look, {xaxis, yaxis, yaxis2, shapes = []}) {
+  const plain = plainLayout(look, {xaxis, yaxis});
   return {
-    ...plainLayout(look, {xaxis, yaxis}),
+    ...plain,
+    ...(yaxis2 && {yaxis2: {...plain.yaxis, rangemode: "normal", ...yaxis2}}),
     height: 300,
     margin: {l: 50, r: 12, t: 10, b: 40},
     hovermode: "closest",

@@ -27,19 +27,20 @@ export async function openSearch(files) {
   if (!file) throw new Error("No file was chosen.");
   if (file.size > SCHEMA.maxZipBytes) throw new Error(`The file is larger than ${SCHEMA.maxZipBytes / 2 ** 20} MiB, the most this page opens.`);
   const bytes = new Uint8Array(await file.arrayBuffer());
-  if (file.name.endsWith(".json")) return fromMaskFile(parsed(text(file.name, bytes)));
+  if (file.name.endsWith(".json")) return fromMaskFile(parsed("The mask file", text(file.name, bytes)));
   if (file.name.endsWith(".csv")) return fromTable(text(file.name, bytes));
-  const {"dimr.csv": table} = await readZip(bytes, [...SCHEMA.tables.map((one) => one.file), SCHEMA.runFile], SCHEMA.maxBytes);
+  const {"dimr.csv": table, [SCHEMA.runFile]: run} = await readZip(bytes, [...SCHEMA.tables.map((one) => one.file), SCHEMA.runFile], SCHEMA.maxBytes);
   if (!table) throw new Error("The bundle holds no dimr.csv.");
-  return fromTable(text("dimr.csv", table));
+  return fromTable(text("dimr.csv", table), run && parsed(SCHEMA.runFile, text(SCHEMA.runFile, run))?.n_layers);
 }
 
-function fromTable(csv) {
+function fromTable(csv, layers) {
   const {rows, runIds} = readTable(TABLE, csv);
   if (!rows.length) throw new Error("dimr.csv holds no scored mask.");
   if (runIds.size > 1) throw new Error("dimr.csv holds rows of more than one search.");
-  const search = fromRows(rows);
-  search.status = {state: "done", text: `${rows.length} masks from dimr.csv`};
+  const search = fromRows(rows, layers);
+  const taken = layers === undefined ? ", a digit taken as a layer" : "";
+  search.status = {state: "done", text: `${rows.length} masks from dimr.csv${taken}`};
   return search;
 }
 
@@ -52,11 +53,11 @@ function text(name, bytes) {
   }
 }
 
-function parsed(json) {
+function parsed(name, json) {
   try {
     return JSON.parse(json);
   } catch (error) {
-    if (error instanceof SyntaxError) throw new Error("The mask file is not valid JSON.");
+    if (error instanceof SyntaxError) throw new Error(`${name} is not valid JSON.`);
     throw error;
   }
 }

@@ -1,16 +1,29 @@
-// Masks as rows of L cells: the shown one, the best ones, and how often each layer is kept among them.
+// Masks as rows of L cells: the shown one, the best ones, and how often each layer is kept among them. A mask of
+// halves has two rows, attention above MLP.
 
 import { fill, h, number, setText } from "./dom.js";
-import { maskWords, METHODS } from "./dimr_data.js";
+import { maskWords, METHODS, unitWords } from "./dimr_data.js";
 
 const LISTED = 8;
 
-function cells(mask) {
-  return [...mask].map((bit) => h(bit === "1" ? "i.layer.kept" : "i.layer", {}));
+// A row of cells for the layers, or one for their attention and one for their MLP; `cell(unit)` makes one. With
+// `named` the halves are written beside their rows, and `below` stands under the cells.
+function lanes(search, cell, {named = false, below = null} = {}) {
+  const {units, halves} = search;
+  const every = Array.from({length: units}, (_, unit) => unit);
+  const parts = halves ? [["attention", every.filter((unit) => unit % 2 === 0)], ["MLP", every.filter((unit) => unit % 2 === 1)]] : [["", every]];
+  const name = (words) => halves && named && h("b.lane-name", {}, words);
+  const lines = parts.map(([words, of]) => [name(words), row(of.length, of.map(cell))]);
+  const tag = ["span.lanes", halves && "halves", halves && named && "named"].filter(Boolean).join(".");
+  return h(tag, {}, ...lines, below && [name(""), below]);
 }
 
-function row(layers) {
-  return h("span.layers", {style: {"--layers": String(layers || 1)}});
+function maskLanes(search, mask, more) {
+  return lanes(search, (unit) => h(mask[unit] === "1" ? "i.layer.kept" : "i.layer", {}), more);
+}
+
+function row(layers, cells = []) {
+  return h("span.layers", {style: {"--layers": String(layers || 1)}}, cells);
 }
 
 export class MaskRows {
@@ -36,13 +49,13 @@ export class MaskRows {
     this.node.hidden = !mask;
     if (!mask) return;
     setText(this.title, what);
-    setText(this.words, `It ${maskWords(mask)}.`);
-    this.strip.setAttribute("aria-label", `Layer mask: ${maskWords(mask)}`);
-    if (this.strip.dataset.mask !== mask) {
+    const {halves} = search;
+    setText(this.words, `It ${maskWords(mask, halves)}.`);
+    this.strip.setAttribute("aria-label", `Layer mask: ${maskWords(mask, halves)}`);
+    if (this.strip.dataset.mask !== mask || this.stripFor !== search) {
       this.strip.dataset.mask = mask;
-      const line = row(mask.length);
-      line.append(...cells(mask));
-      fill(this.strip, line, ruler(mask.length));
+      this.stripFor = search;
+      fill(this.strip, maskLanes(search, mask, {named: true, below: ruler(halves ? mask.length / 2 : mask.length)}));
     }
     this.drawBest(shown, pinned);
   }
@@ -73,42 +86,40 @@ export class MaskRows {
 
   item(index) {
     const point = this.search.points[index];
-    const line = row(point.mask.length);
-    line.append(...cells(point.mask));
     const words = `step ${point.step}, ${METHODS[point.method] || "scored"}, ${number(point.cost, 4)}`;
     const button = h("button.mask-row", {
-      type: "button", "data-point": String(index), "aria-pressed": "false", "aria-label": `${words} nats: ${maskWords(point.mask)}`,
+      type: "button", "data-point": String(index), "aria-pressed": "false", "aria-label": `${words} nats: ${maskWords(point.mask, this.search.halves)}`,
       onclick: () => this.choose(index, true), onpointerenter: () => this.choose(index, false), onpointerleave: () => this.choose(null, false),
       onfocus: () => this.choose(index, false), onblur: () => this.choose(null, false),
-    }, h("span.mask-name", {}, words), line);
+    }, h("span.mask-name", {}, words), maskLanes(this.search, point.mask));
     return h("li", {}, button);
   }
 
   drawHeat() {
     const {counts, of} = this.search.kept();
     this.node.querySelectorAll("h4")[1].hidden = this.heat.hidden = !of;
-    const line = row(counts.length);
-    line.append(...counts.map((count, layer) => h("i.share", {style: {"--share": String(of ? count / of : 0)}, "data-layer": String(layer)})));
-    fill(this.heat, line);
-    const seldom = counts.flatMap((count, layer) => (count < of ? [`${layer} in ${count}`] : []));
-    this.heat.setAttribute("aria-label", `How many of the ${of} best masks keep a layer: ${seldom.length ? seldom.join(", ") : ""}${seldom.length < counts.length ? "; the others in all" : ""}`);
+    const {halves} = this.search;
+    fill(this.heat, lanes(this.search, (unit) => h("i.share", {style: {"--share": String(of ? counts[unit] / of : 0)}, "data-unit": String(unit)}), {named: true}));
+    const seldom = counts.flatMap((count, unit) => (count < of ? [`${halves ? unitWords(unit, true) : unit} in ${count}`] : []));
+    this.heat.setAttribute("aria-label", `How many of the ${of} best masks keep ${halves ? "a half of a layer" : "a layer"}: ${seldom.length ? seldom.join(", ") : ""}${seldom.length < counts.length ? "; the others in all" : ""}`);
     this.describeHeat(null);
   }
 
   overHeat(event) {
-    const cell = event.target.closest("[data-layer]");
-    if (cell) this.describeHeat(Number(cell.dataset.layer));
+    const cell = event.target.closest("[data-unit]");
+    if (cell) this.describeHeat(Number(cell.dataset.unit));
   }
 
-  describeHeat(layer) {
-    const {counts, of} = this.search.kept();
-    if (layer === null) {
-      setText(this.heatNote, of ? `Bars: in how many of the ${of} cheapest masks a layer is kept.` : "");
+  describeHeat(unit) {
+    const {search} = this;
+    const {counts, of} = search.kept();
+    if (unit === null) {
+      setText(this.heatNote, of ? `Bars: in how many of the ${of} cheapest masks a ${search.halves ? "half of a layer" : "layer"} is kept.` : "");
       return;
     }
-    const alone = this.search.alone().get(layer);
+    const alone = search.alone().get(unit);
     const price = alone === undefined ? "" : `; its loss alone costs ${number(alone, 4)} nats`;
-    setText(this.heatNote, `Layer ${layer}: kept in ${counts[layer]} of the ${of} cheapest masks${price}.`);
+    setText(this.heatNote, `${unitWords(unit, search.halves)}: kept in ${counts[unit]} of the ${of} cheapest masks${price}.`);
   }
 }
 

@@ -54,7 +54,9 @@ class Panel {
     this.resume = button("Resume", () => this.act(() => this.env.trigger("dimr_resume", {...search(), judge: false})), {title: "Goes on from the log, with the form's steps and patience."});
     this.judge = button("Judge", () => this.act(() => this.env.trigger("dimr_resume", {...search(), judge: true})), {title: "Scores the best mask on the held-out prompts; with the box ticked, other skip ratios too."});
     this.use = button("Use this mask", () => this.env.trigger("dimr_use", {...search(), mask: this.view.shown?.mask ?? ""}), {title: "The running generation takes the shown mask from its next cycle, and so do this tab's next runs."});
-    this.saveMask = button("Save mask", () => download(`viasd-mask-r${this.percent()}.json`, [maskFileOf(this.search)], "application/json"), {title: "The mask file. In the user's mask folder every run finds it."});
+    this.saveMask = button("Save mask", () => download(`viasd-mask-r${this.sizeName()}.json`, [maskFileOf(this.search)], "application/json"), {title: "The mask file, as a download."});
+    this.refused = typeof this.env.props.keep_refused === "string" ? this.env.props.keep_refused : "";
+    this.keep = button("Keep for all runs", () => this.act(() => this.env.trigger("dimr_keep", search())), {title: this.refused || "Puts the found mask into the user's mask folder, where every run looks.", "aria-description": this.refused || null});
     this.saveRows = button("Save dimr.csv", () => download("dimr.csv", [csvOf(this.search)], "text/csv"));
     this.input = h("input", {type: "file", accept: ".csv,.json,.zip", hidden: true, "aria-label": "Search file", onchange: () => this.opened(this.input.files)});
     const open = button("Open", () => this.input.click(), {title: "dimr.csv, a trace that holds it, or a mask file. It is read in this browser and not sent anywhere.", "aria-label": "Open a saved search"});
@@ -66,7 +68,7 @@ class Panel {
     this.error = h("p.error", {role: "alert", hidden: true});
     this.spoken = h("p.sr", {role: "status", "aria-live": "polite"});
     fill(this.root,
-      h("div.dimr-actions", {}, this.start, this.stop, this.resume, this.judge, h("span.gap", {}), this.use, this.saveMask, this.saveRows, open, this.input),
+      h("div.dimr-actions", {}, this.start, this.stop, this.resume, this.judge, h("span.gap", {}), this.use, this.keep, this.saveMask, this.saveRows, open, this.input),
       h("div.head", {}, h("div.status", {}, this.pill, this.words, this.bar, this.left, this.spoken)), this.about, this.error, this.view.node);
   }
 
@@ -115,9 +117,10 @@ class Panel {
     this.input.value = "";
   }
 
-  percent() {
-    const {skipped, layers} = this.search.facts;
-    return String(Math.round((100 * (skipped ?? 0)) / (layers || 1))).padStart(2, "0");
+  sizeName() {
+    const {facts: {skipped}, units, halves} = this.search;
+    const share = String(Math.round((100 * (skipped ?? 0)) / (units || 1))).padStart(2, "0");
+    return halves ? `${share}-sublayer` : share;
   }
 
   fail(sentence) {
@@ -148,7 +151,7 @@ class Panel {
     const seconds = this.search.secondsLeft();
     const scored = all.length ? `${all.length}${known ? ` of ${facts.planned}` : ""} masks` : "";
     setText(this.left, [scored, seconds ? `at most ${timeWords(seconds)} left` : ""].filter(Boolean).join(" · "));
-    const parts = [facts.preset, facts.search, facts.layers && `${facts.skipped} of ${facts.layers} layers skipped`, facts.window && `windows of ${facts.window} rows`, facts.seed !== undefined && `seed ${facts.seed}`];
+    const parts = [facts.preset, facts.search, facts.layers && `${facts.skipped} of ${this.search.units} ${this.search.halves ? "halves of layers" : "layers"} skipped`, facts.window && `windows of ${facts.window} rows`, facts.seed !== undefined && `seed ${facts.seed}`];
     setText(this.about, parts.filter(Boolean).map((part) => oneLine(String(part), 60)).join(" · "));
   }
 
@@ -163,6 +166,7 @@ class Panel {
     off(this.stop, !(ours && search.live) || search.status.state === "stopping");
     off(this.resume, this.waiting || !ended);
     off(this.judge, this.waiting || !ended || !search.points.length);
+    off(this.keep, this.refused || this.waiting || !ended || !search.found);
     off(this.saveMask, !search.found);
     off(this.saveRows, !search.points.length);
     this.drawUse();

@@ -26,7 +26,7 @@ export class DimrSection {
   show(rows) {
     let problem = "";
     try {
-      this.view.show(fromRows(rows));
+      this.view.show(fromRows(rows, this.app.store.run?.n_layers));
     } catch (error) {
       problem = error.message;
     }

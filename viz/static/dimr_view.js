@@ -5,7 +5,7 @@ import { clamp, fill, h, number, percent, setText } from "./dom.js";
 import { CONFIG, loadPlotly } from "./charts.js";
 import { colours } from "./figures.js";
 import { Pace } from "./pace.js";
-import { costFigure, curveFigure, legendOf } from "./dimr_figure.js";
+import { costFigure, curveFigure, curveLegend, legendOf } from "./dimr_figure.js";
 import { maskWords, METHODS } from "./dimr_data.js";
 import { MaskRows } from "./dimr_masks.js";
 import { HeldOut } from "./dimr_table.js";
@@ -28,9 +28,10 @@ export class DimrView {
     this.note = h("p.empty", {}, "");
     this.legend = h("p.dimr-legend", {"aria-hidden": "true"});
     this.cost = h("div.chart.dimr-cost", {role: "slider", tabindex: "0", "aria-label": "Scored masks by step", "aria-valuemin": "0", onkeydown: (event) => this.key(event)});
-    this.curve = h("div.chart.dimr-curve", {role: "img", "aria-label": "Predicted speed over the skip ratio"});
+    this.curve = h("div.chart.dimr-curve", {role: "img", "aria-label": "Predicted speed, and share of cycles that call the full verifier, over the skip ratio"});
+    this.curveLegend = h("p.dimr-legend", {"aria-hidden": "true"});
     this.sentence = h("p.sentence", {});
-    this.curveBox = h("section.dimr-curve-box", {"aria-label": "Skip ratio", hidden: true}, h("h4", {}, "Predicted speed over speculative decoding, by skip ratio"), this.curve, this.sentence);
+    this.curveBox = h("section.dimr-curve-box", {"aria-label": "Skip ratio", hidden: true}, h("h4", {}, "Predicted speed over speculative decoding and calls of q, by skip ratio"), this.curveLegend, this.curve, this.sentence);
     this.masks = new MaskRows((index, pinned) => this.chooseRow(index, pinned));
     this.heldOut = new HeldOut();
     const plots = h("section.dimr-plots", {"aria-label": "Scored masks"}, h("h4", {}, "Cost of every mask, nats a position"), this.legend, this.note, this.cost, h("p.muted.small-print", {}, "Click a point, or use the arrow keys on the plot, to keep a mask shown; Escape goes back to the best."));
@@ -80,7 +81,7 @@ export class DimrView {
     const last = search.points.length - 1;
     this.cost.setAttribute("aria-valuemax", String(Math.max(0, last)));
     this.cost.setAttribute("aria-valuenow", String(index ?? 0));
-    this.cost.setAttribute("aria-valuetext", index === null ? "no mask" : `${this.named(index)}; ${maskWords(shown.mask)}`);
+    this.cost.setAttribute("aria-valuetext", index === null ? "no mask" : `${this.named(index)}; ${maskWords(shown.mask, search.halves)}`);
     this.told(shown?.mask ?? null);
     this.moveRings(index);
   }
@@ -147,7 +148,9 @@ export class DimrView {
     const look = colours({root: this.root, options: {}});
     const {shown} = this;
     const index = shown ? search.indexOf(shown.mask) : null;
-    fill(this.legend, legendOf(search).map(([glyph, name]) => h("span", {}, h("b", {}, glyph), ` ${name}`)));
+    const legend = ([glyph, name]) => h("span", {}, h("b", {}, glyph), ` ${name}`);
+    fill(this.legend, legendOf(search).map(legend));
+    if (search.curve) fill(this.curveLegend, curveLegend(search.curve).map(legend));
     if (search.points.length) this.drawOne("cost", costFigure(search, look, index), (point) => this.pointed(point));
     if (search.curve) this.drawOne("curve", curveFigure(search.curve, look, shown?.mask), (point) => this.pointedCurve(point));
   }
