@@ -142,6 +142,15 @@ def test_traces_without_a_repair_or_of_one_prompt_are_refused(
     assert "no repaired block" in capsys.readouterr().err
 
 
+def test_a_gain_that_nobody_knows_is_no_block_to_learn_from() -> None:
+    """Through the tiers branch 0 alone may not have been judged; its accepted nodes do not tell."""
+    trace = tree_trace()
+    trace.cycles = [replace(row, branch0_kept=0) for row in trace.cycles]
+    assert blocks_of(trace)[0].gain == 3
+    trace.cycles = [replace(row, branch0_kept=None, alpha1=0.5) for row in trace.cycles]
+    assert blocks_of(trace) == []
+
+
 def test_blocks_of_which_none_is_useful_cannot_be_told_apart() -> None:
     with pytest.raises(DataError, match="nothing to tell apart"):
         admit([0, 0], [0.1, 0.2], BUDGETS)

@@ -55,7 +55,7 @@ class Kept:
     beyond_parallel: float  # `drafts`, less those of the single path
     beyond_parallel_ci: Interval
     time_over_parallel: float  # milliseconds a token
-    extra: str  # drafted tokens that repairs kept beyond branch 0 alone; "-" where not known
+    extra: int | None  # drafted tokens that repairs kept beyond branch 0 alone; None: not known
 
 
 def ablations(settings: Settings) -> dict[str, Settings]:
@@ -81,7 +81,7 @@ def kept(prompts: Sequence[dict[str, Any]], label: str, entry: dict[str, Any], b
         drafts - speed(*theirs),
         difference_interval(*ours, *theirs),
         base["tokens_per_s"] / entry["tokens_per_s"],
-        "-" if extra is None else str(extra),
+        extra,
     )
 
 

@@ -63,7 +63,7 @@ def ablation_table(result: dict[str, Any], entries: Sequence[dict[str, Any]]) ->
                 with_interval(entry["ratio_to_ar"], entry["ratio_ci"]),
                 number(found.time_over_parallel, 3),
                 share(judged["identical_to_ar"], judged["compared_to_ar"]),
-                str(found.extra),
+                number(found.extra, 0),
             )
         )
         if label in repairs.PUBLISHED:

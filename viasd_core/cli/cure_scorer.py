@@ -48,7 +48,10 @@ def run(args: argparse.Namespace) -> int:
         raise DataError(f"--seed is {args.seed}; give a whole number from 0 to 4294967295")
     blocks = [block for path in args.traces for block in blocks_of(Trace.load(path))]
     if not blocks:
-        raise DataError("these traces hold no repaired block; record runs with --method cure --trace")
+        raise DataError(
+            "these traces hold no repaired block that can be compared with branch 0; record runs with "
+            "--method cure --trace"
+        )
     rate, gains = base_rate(blocks), [block.gain for block in blocks]
     prompts = len({block.prompt for block in blocks})
     result: dict[str, Any] = {"blocks": len(blocks), "prompts": prompts, "base_rate": rate, "models": {}}

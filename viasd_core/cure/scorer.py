@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..trace import TokenRow, Trace, TreeRow
+from ..trace_repairs import repair_gain
 
 FEATURES = (
     "margin",
@@ -55,7 +56,7 @@ class Admission:
 
 
 def blocks_of(trace: Trace) -> list[Block]:
-    """The repaired blocks of a recorded run."""
+    """The repaired blocks of a recorded run of which it is known what branch 0 alone would have kept."""
     ids = json.dumps([trace.run.get("prompt_token_ids"), trace.run.get("prompt")])
     prompt = hashlib.sha256(ids.encode()).hexdigest()
     trees: dict[int, list[TreeRow]] = defaultdict(list)
@@ -65,18 +66,18 @@ def blocks_of(trace: Trace) -> list[Block]:
     for token in trace.tokens:
         if token.source == "draft":
             drafted[token.cycle][token.slot] = token
+    cycles = {row.cycle: row for row in trace.cycles}
     found = []
     for cycle, nodes in trees.items():
         features = _features(nodes, drafted[cycle])
-        if features is not None:
-            kept = sum(row.accepted for row in nodes)
-            on_main = sum(row.accepted and row.branch == 0 for row in nodes)
-            found.append(Block(features, kept - on_main, prompt))
+        gain = repair_gain(cycles.get(cycle), nodes)
+        if features is not None and gain is not None:
+            found.append(Block(features, gain, prompt))
     return found
 
 
 def _features(nodes: Sequence[TreeRow], drafted: dict[int, TokenRow]) -> tuple[float, ...] | None:
-    """None where nothing was repaired, or the tree holds no branch 0 to compare with."""
+    """None where nothing was repaired, or the repaired position stands in no node of branch 0."""
     main = {row.depth: row for row in nodes if row.branch == 0}
     by_node = {row.node: row for row in nodes}
     repairs = [row for row in nodes if row.branch]
