@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from viasd_core.bench import payoff
+from viasd_core.bench.repairs import ABLATIONS, kept
 from viasd_core.bench.report import markdown
 from viasd_core.bench.results import read_result
+from viasd_core.bench.table import with_interval
 from viasd_core.cli.main import build_parser
 
 ROOT = Path(__file__).parent.parent
@@ -24,11 +29,52 @@ def test_the_speed_table_is_the_one_the_result_file_gives() -> None:
     assert shown == table
 
 
-def test_the_report_beside_the_result_is_the_one_it_gives() -> None:
+@pytest.mark.parametrize("path", sorted(RESULT.parent.glob("tiny-*.json")), ids=lambda path: path.stem)
+def test_the_report_beside_a_result_is_the_one_it_gives(path: Path) -> None:
     assert (
-        RESULT.with_suffix(".md").read_text(encoding="utf-8")
-        == markdown(read_result(RESULT), RESULT.name) + "\n"
+        path.with_suffix(".md").read_text(encoding="utf-8") == markdown(read_result(path), path.name) + "\n"
     )
+
+
+def test_the_figures_over_the_skip_ratio_are_those_of_the_result() -> None:
+    result = read_result(RESULT.parent / "tiny-skip-cpu.json")
+    rows = []
+    for entry in result["methods"]:
+        if entry["method"] != "via-sd" or entry["settings"]["tiers"]:
+            continue
+        speed = payoff.compare(result, entry["label"], "sd")
+        words = ("of cycles", "of what q' decided") if entry["settings"]["skip_ratio"] == 0.1 else ("", "")
+        share, agree = f"{entry['escalation_rate']:.0%}", f"{entry['audit_agree']:.0%}"
+        rows.append(
+            f"| {entry['settings']['skip_ratio']:.0%} | {share} {words[0]} | {entry['mean_committed']:.2f} | "
+            f"{agree} {words[1]} | {with_interval(speed['ratio'], speed['ci'])} |"
+        )
+    shown = re.findall(r"^\| \d+ % \|.*", README, re.MULTILINE)
+    assert [plain(row) for row in shown] == sorted(plain(row) for row in rows)
+
+
+def plain(row: str) -> str:
+    return re.sub(r"\s+", " ", row.replace("%", " %")).replace("% |", "% |")
+
+
+def test_the_figures_of_repairs_are_those_of_the_result() -> None:
+    result = read_result(RESULT.parent / "tiny-cure-cpu.json")
+    by_label = {entry["label"]: entry for entry in result["methods"]}
+    found = {
+        label: kept(result["prompts"], label, by_label[label], by_label["block"])
+        for label in ("cure", *ABLATIONS)
+    }
+    cure = found["cure"]
+    without = [f"{found[label].over_parallel:.2f}" for label in ABLATIONS]
+    for words in (
+        f"repairs keep {with_interval(cure.over_parallel, cure.over_parallel_ci)} times the drafts",
+        f"({cure.drafts:.2f} against {cure.drafts - cure.beyond_parallel:.2f}; tokens a step "
+        f"{by_label['cure']['mean_committed']:.2f} against {by_label['block']['mean_committed']:.2f})",
+        f"take {cure.time_over_parallel:.2f} times as long a token",
+        f"Without branch 0 it is {without[0]}, without resynchronisation {without[1]}, without both "
+        f"{without[2]}",
+    ):
+        assert words in " ".join(README.split())
 
 
 def test_every_command_in_the_readme_is_understood() -> None:
