@@ -163,7 +163,7 @@ def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, cli
         ({"prompt": "x", "more": {"v_max": 8}}, "--v-max is not used by method 'via-sd'"),
         ({"prompt": "x", "more": {"debt_cap": "all"}}, "debt_cap is 'all'; give a number"),
         ({"prompt": "x", "more": {"tiers": "model:org/name"}}, "which this page does not offer"),
-        ({"prompt": "x", "more": {"tiers": [0.4, 0.2]}}, "give text such as 0.47,0.2"),
+        ({"prompt": "x", "more": {"tiers": [0.4, 0.2]}}, "give text such as 0.5,0.2"),
         ({"prompt": "x", "more": {"tree_tiers": "via-sd"}}, "there is no further setting 'tree_tiers'"),
         ({"prompt": "x", "method": "sd", "more": {"tiers": "0.4"}}, "--tiers is not used by method 'sd'"),
         ({"prompt": "x", "method": "cure", "more": {"tiers": "0.4"}}, "tiers is '0.4'; choose one of"),
