@@ -21,6 +21,8 @@ from toys import toy_model, toy_tokenizer
 from viasd_core.sources import Weights, load_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# Told that there is no network, or left to find out: the client then tries five times, with pauses.
+OFFLINE = ["1", pytest.param("0", marks=pytest.mark.slow)]
 RESOLVE = """
 import json, sys
 from viasd_core.errors import ViasdError
@@ -147,7 +149,10 @@ def ask(source: str, endpoint: str, home: Path, offline: str = "0") -> dict[str,
     return answer
 
 
-def test_a_hub_model_is_fetched_and_loads_as_it_was_saved(hub: Hub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("offline", OFFLINE)
+def test_a_hub_model_is_fetched_once_loads_as_it_was_saved_and_then_needs_no_network(
+    offline: str, hub: Hub, tmp_path: Path
+) -> None:
     answer = ask("toys/model", hub.url, tmp_path / "home")
     assert answer["identity"] == {"kind": "hub", "id": "toys/model", "revision": COMMIT, "layers": 5}
     loaded = load_model(Weights(Path(answer["folder"]), answer["identity"]), "float32", "cpu")
@@ -155,25 +160,16 @@ def test_a_hub_model_is_fetched_and_loads_as_it_was_saved(hub: Hub, tmp_path: Pa
     assert torch.equal(loaded.model(ids).logits, toy_model(dtype=torch.float32)(ids).logits)
     assert loaded.tokenizer("the end").input_ids == toy_tokenizer()("the end").input_ids
 
-
-@pytest.mark.slow
-def test_only_the_files_that_are_needed_are_fetched(hub: Hub, tmp_path: Path) -> None:
-    ask("toys/model@main", hub.url, tmp_path / "home")
     fetched = {path.rsplit("/", 1)[-1] for path in hub.requests if "/resolve/" in path}
     assert fetched >= {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert not fetched & {"pytorch_model.bin", "README.md"}
 
-
-def test_once_fetched_a_model_needs_no_network(hub: Hub, tmp_path: Path) -> None:
-    first = ask("toys/model", hub.url, tmp_path / "home")
     hub.shutdown()
     hub.server_close()
-    assert ask("toys/model", hub.url, tmp_path / "home") == first
+    assert ask("toys/model", hub.url, tmp_path / "home", offline) == answer
 
 
-@pytest.mark.parametrize(
-    "offline", ["1", pytest.param("0", marks=pytest.mark.slow)]
-)  # the client tries 5 times
+@pytest.mark.parametrize("offline", OFFLINE)
 def test_without_network_or_copy_one_sentence_says_so(offline: str, tmp_path: Path) -> None:
     answer = ask("toys/model", "http://127.0.0.1:9", tmp_path / "home", offline)
     assert answer["type"] == "SourceError"
