@@ -14,6 +14,7 @@ from .dimr_form import DEFAULTS
 from .dimr_runs import SearchRun
 from .dimr_tab import SearchWiring
 from .job import OWN
+from .options import one_of
 from .wiring import stream
 
 
@@ -50,7 +51,6 @@ class SearchApi:
         a mask of sub-layers has two digits a layer, attention and MLP.
         """
         catalog, engine = self.searching.catalog, self.searching.engine
-        name = catalog.first if preset == "" else preset
         values = {
             "search": search,
             "skip_ratio": skip_ratio,
@@ -65,7 +65,8 @@ class SearchApi:
             "curve": curve,
         }
         try:
-            if skip_ratio is None and name in catalog.presets:
+            name = one_of("preset", catalog.first if preset == "" else preset, catalog.presets)
+            if skip_ratio is None:
                 values["skip_ratio"] = catalog.defaults(name)["skip_ratio"]
             run = self.searching.new(name, drafter, values)
             self.searching.submit(run)

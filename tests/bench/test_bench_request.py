@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from viasd_core.bench.request import Request
 from viasd_core.cli.main import main
+from viasd_core.errors import SettingsError
 
 Attempt = Callable[..., str]
 
@@ -89,11 +92,29 @@ def test_options_no_method_uses_are_refused_not_ignored(
 def test_a_result_that_could_not_be_kept_is_refused_before_the_work(refused: Attempt, tmp_path: Path) -> None:
     assert "does not exist" in refused("--out", str(tmp_path / "no" / "result.json"))
     assert "cannot be written" in refused("--out", str(tmp_path))
-    assert "cannot be used" in refused("--traces", str(tmp_path / "no" / "traces"))
+    assert "does not exist" in refused("--traces", str(tmp_path / "no" / "traces"))
+    both = str(tmp_path / "both")
+    assert "is the file of --out as well" in refused("--out", both, "--traces", both)
+    (tmp_path / "file").write_text("not a folder", "utf-8")
+    assert "cannot be used" in refused("--traces", str(tmp_path / "file"))
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "001-ar.zip").write_bytes(b"an earlier trace")
     assert "is not empty" in refused("--traces", str(kept))
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"skip_ratios": (0.3, 0.3000000001)}, "via-sd, r 0.3"),
+        ({"tiers": ("model:/a/verifier,0.2", "model:/b/verifier,0.2")}, "via-sd, tiers model:verifier,0.2"),
+        ({"more_drafters": ("/a/block", "/b/block/")}, "block"),
+    ],
+)
+def test_two_lanes_of_one_name_are_refused(changes: dict[str, Any], label: str, tmp_path: Path) -> None:
+    """One would be measured in place of the other, and shown for both."""
+    with pytest.raises(SettingsError, match=re.escape(repr(label))):
+        Request("tiny", ("via-sd",), tmp_path / "d", tmp_path / "r", **changes)
 
 
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,63 @@ def test_without_out_a_finished_mask_does_not_yield_to_an_interrupted_search(
     assert held_out_cost(out) < json.loads(poor)["held_out"]["cost"] and not aside.exists()
 
 
+def test_without_out_a_worse_mask_does_not_hide_one_that_came_with_the_preset(
+    dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "shipped.json"
+    assert dimr(*SEARCH, "--out", str(shipped)) == 0
+    pair = replace(PAIR, preset=replace(PAIR.preset, masks=(shipped,)))
+    monkeypatch.setattr(viasd_core.pair, "load_pair", lambda *_, **__: pair)
+    capsys.readouterr()
+    assert dimr(*SEARCH[:2], "--search", "random", "--steps", "1", *SEARCH[6:], "--json") == 0
+    found = last(capsys)
+    assert f"{shipped} stays the mask that runs find: it costs less" in found["aside"]
+    assert not (mask_folder() / "toy-r38.json").exists() and Path(found["out"]).parent.name == "set-aside"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cost": "a"}, {"cost": float("nan")}, {"mask": "x"}, {"mask": None}, {"mask": "1"}, {"t_us": "now"},
+     {"step": [1]}, {"step": True}, {"method": 3}],
+)  # fmt: skip
+def test_a_damaged_line_of_the_log_is_one_sentence(
+    change: dict[str, Any], dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "m.json"
+    assert dimr(*SEARCH, "--out", str(out)) == 0
+    lines = log_path(out).read_text("utf-8").splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | change)
+    log_path(out).write_text("\n".join(lines[:5]) + "\n", "utf-8")
+    capsys.readouterr()
+    assert dimr(*SEARCH, "--out", str(out), "--resume") == 2
+    assert f"{log_path(out)} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: [*lines, lines[1]], "it scores a mask twice"),
+        (lambda lines: [], "holds nothing to resume"),
+        (lambda lines: [lines[0], "[" * 100_000], "is not the log of a search"),
+    ],
+)
+def test_a_log_that_is_none_is_one_sentence(
+    change: Callable[[list[str]], list[str]],
+    words: str,
+    dimr: Command,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "m.json"
+    assert dimr(*SEARCH, "--out", str(out)) == 0
+    lines = log_path(out).read_text("utf-8").splitlines()[:4]
+    log_path(out).write_text("".join(line + "\n" for line in change(lines)), "utf-8")
+    capsys.readouterr()
+    assert dimr(*SEARCH, "--out", str(out), "--resume") == 2
+    said = capsys.readouterr().err
+    assert words in said and str(log_path(out)) in said and "Traceback" not in said
+
+
 @pytest.mark.parametrize(
     ("old", "said", "yields_to_an_unfinished_one"),
     [
@@ -229,7 +287,10 @@ def test_without_out_a_finished_mask_does_not_yield_to_an_interrupted_search(
         ({"held_out": {"cost": 0.3}}, "", False),
         ({"complete": False, "held_out": None}, "", True),
         ({"settings": {"score": {"window": 8}}}, "", False),
-        ({"skip_ratio": 0.4}, "", False),
+        ({"skip_ratio": 0.4}, "", True),
+        ({"granularity": "sublayer"}, "", True),
+        ({"settings": {"score": {"window": 4}, "inside": [3]}}, "", True),
+        ({"held_out": {"cost": 10**400}}, "", True),
         ({"layers": 9}, "", True),
         ({"model": {"id": "toy", "sha256": "1" * 64}}, "", True),
         ({"held_out": {}}, "", True),

@@ -112,6 +112,20 @@ def test_a_verifier_that_ran_over_trees_only_is_not_said_to_have_rested(
     expect(page.locator(".pays")).to_contain_text("The full verifier ran over trees only")
 
 
+def test_passes_over_trees_are_counted_with_their_own_time(page: Page, show: Callable[..., None]) -> None:
+    """One plain forward behind a last, empty draft must not stand for all the tree passes."""
+    trace = cure_run()
+    *grown, last = trace.cycles
+    trace.cycles = [replace(row, phase_us={"draft": 100, "tree": 9000}) for row in grown]
+    trace.cycles.append(replace(last, phase_us={"draft": 100, "full": 700}))
+    show(page, trace)
+    cycles, tokens = len(trace.cycles), len(trace.token_ids)
+    own = (100 * cycles + 9000 * len(grown) + 700) / tokens
+    expect(page.locator(".pays .sentence")).to_contain_text("Speculation does not pay here")
+    shown = {name: float(value.split()[0]) for name, value in costs(page).items()}
+    assert shown == pytest.approx({"two tiers, this run": own / 1000, "full forward a token": 0.7}, rel=0.01)
+
+
 def test_without_a_judged_draft_two_tiers_are_not_estimated(page: Page, show: Callable[..., None]) -> None:
     trace = timed_trace()
     trace.tokens = [replace(row, audit_rank=None, audit_logp=None, audit_kl=None) for row in trace.tokens]

@@ -15,7 +15,7 @@ from ..recording import describe, encode_prompt
 from ..settings import Settings
 from ..sources import public_identity
 from ..suffix_choice import with_suffix
-from ..tier_names import parse_tiers, public_tier
+from ..tier_names import parse_tiers
 from .baselines import baseline_settings, hf_runner
 from .data import read_items
 from .gamma import CANDIDATES, search_gamma
@@ -23,7 +23,7 @@ from .layouts import BenchItem
 from .measure import BenchPrompt, PromptRuns, Runner, measure, warm_up
 from .provenance import file_facts, provenance
 from .repairs import ablations
-from .request import Request
+from .request import Request, drafter_label, variant_label
 from .results import BASE, UNTRACED, document, prompt_entry, write_result
 from .runners import EngineRunner, method_settings
 
@@ -132,6 +132,7 @@ class Benchmark:
     def _keep_traces(self, done: PromptRuns) -> None:
         if self.request.traces is None:
             return
+        self.request.traces.mkdir(exist_ok=True)
         for lane in self.lanes:
             if isinstance(lane.runner, EngineRunner) and lane.runner.settings.trace:
                 name = re.sub(r"[^a-z0-9.]+", "-", lane.runner.label.lower())
@@ -182,7 +183,7 @@ def drafts(method: str) -> bool:
 def drafted_lanes(drafter: str, pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
     """The drafting methods once more, with another drafter. Raises SourceError, PairError."""
     other = with_drafter(pair, parse_drafter(drafter))
-    name = drafter.rstrip("/").rsplit("/", 1)[-1]  # results are shared: no folders of this machine
+    name = drafter_label(drafter)
     return [
         settled_lane(f"{method}, {name}", other, chosen, drafter=name)
         for method, chosen in settings.items()
@@ -207,12 +208,6 @@ def via_sd_variants(request: Request, preset: Preset, overrides: dict[str, Any])
     changes += [{"tiers": parse_tiers(given)} for given in request.tiers]
     made = [method_settings(preset, "via-sd", {**overrides, **change}) for change in changes]
     return {variant_label(settings): settings for settings in made}
-
-
-def variant_label(settings: Settings) -> str:
-    if not settings.tiers:
-        return f"via-sd, r {settings.skip_ratio:g}"
-    return "via-sd, tiers " + ",".join(str(public_tier(tier)) for tier in settings.tiers)
 
 
 def baseline_lanes(pair: ModelPair, settings: Settings, names: Iterable[str]) -> list[Lane]:

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import DataError, SettingsError
 from ..method_options import COMMON_OPTIONS, METHOD_OPTIONS, METHODS
 from ..settings import Settings
-from ..tier_names import parse_tiers
+from ..tier_names import parse_tiers, public_tier
 from .results import BASE, read_result
 
 BASELINES = ("hf", "hf-assisted", "hf-lookup")
@@ -60,16 +60,16 @@ class Request:
         for flag, given in (("--skip-ratios", self.skip_ratios), ("--tiers", self.tiers)):
             if given and "via-sd" not in self.methods:
                 raise SettingsError(f"{flag} is about via-sd; add via-sd to --methods")
-        for ratio in self.skip_ratios:
-            Settings(skip_ratio=ratio)
-        for tiers in self.tiers:
-            Settings(tiers=parse_tiers(tiers))
+        variants = [Settings(skip_ratio=ratio) for ratio in self.skip_ratios]
+        variants += [Settings(tiers=parse_tiers(tiers)) for tiers in self.tiers]
+        _check_apart("--skip-ratios and --tiers ask", [variant_label(settings) for settings in variants])
+        _check_apart("--more-drafters asks", [drafter_label(drafter) for drafter in self.more_drafters])
         if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")
         _refuse_unused(self.methods, self.overrides)
         _check_writable(self.out, self.data)
         if self.traces is not None:
-            _check_folder(self.traces)
+            _check_folder(self.traces, self.out)
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -88,6 +88,25 @@ def _check_names(flag: str, given: Sequence[str], known: Sequence[str]) -> None:
             raise SettingsError(f"{flag} names {name!r}, which is unknown; choose from {', '.join(known)}")
         if given.count(name) > 1:
             raise SettingsError(f"{flag} names {name!r} more than once; name it once")
+
+
+def variant_label(settings: Settings) -> str:
+    """What VIA-SD with another skip ratio or other tiers is called; no folders of this machine in it."""
+    if not settings.tiers:
+        return f"via-sd, r {settings.skip_ratio:g}"
+    return "via-sd, tiers " + ",".join(str(public_tier(tier)) for tier in settings.tiers)
+
+
+def drafter_label(drafter: str) -> str:
+    """What a further drafter is called: results are shared, so no folders of this machine."""
+    return drafter.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _check_apart(asking: str, labels: Sequence[str]) -> None:
+    """Two lanes of one name would be taken for one."""
+    for label in labels:
+        if labels.count(label) > 1:
+            raise SettingsError(f"{asking} twice for what results would call {label!r}; ask for it once")
 
 
 def _refuse_unused(methods: Sequence[str], overrides: dict[str, Any]) -> None:
@@ -115,14 +134,19 @@ def _check_writable(out: Path, data: Path) -> None:
         _check_result(out)
 
 
-def _check_folder(traces: Path) -> None:
-    """Traces of two benchmarks in one folder would be taken for one."""
+def _check_folder(traces: Path, out: Path) -> None:
+    """Traces of two benchmarks in one folder would be taken for one. It is made when the first is kept."""
+    if traces.resolve() == out.resolve():
+        raise DataError(f"--traces {traces} is the file of --out as well; give a folder of its own")
     try:
-        traces.mkdir(exist_ok=True)
-        if any(traces.iterdir()):
-            raise DataError(f"--traces {traces} is not empty; give a new folder")
+        free = not any(traces.iterdir()) if traces.exists() else traces.parent.is_dir()
     except OSError as error:
         raise DataError(f"--traces {traces} cannot be used ({error.strerror}); give a new folder") from error
+    if not free:
+        why = "is not empty" if traces.exists() else "lies in a folder that does not exist"
+        raise DataError(f"--traces {traces} {why}; give a new folder")
+    if not os.access(traces if traces.exists() else traces.parent, os.W_OK):
+        raise DataError(f"--traces {traces} cannot be written; give a folder you can write to")
 
 
 def _check_result(out: Path) -> None:

@@ -161,10 +161,17 @@ class Workplace:
             complete=complete,
             held_out=held_out,
         )
-        better = "" if self.asked else precedence(self.out, content, self.pair.verifier.identity)
-        out = set_aside(self.out) if better else self.out
+        aside = "" if self.asked else self._preferred(content)
+        out = set_aside(self.out) if aside else self.out
         save_mask(out, content)
-        return Kept(content, out, f"{self.out} stays the mask that runs find: {better}" if better else "")
+        return Kept(content, out, aside)
+
+    def _preferred(self, content: dict[str, Any]) -> str:
+        """Which mask runs had better go on finding, the user's or one that came with the preset, and why."""
+        for path in (self.out, *self.pair.preset.masks):
+            if better := precedence(path, content, self.pair.verifier.identity):
+                return f"{path} stays the mask that runs find: {better}"
+        return ""
 
 
 @dataclass(frozen=True)

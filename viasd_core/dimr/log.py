@@ -7,6 +7,7 @@ search; a log of another search is refused. A last line that a kill cut short is
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from ..atomic import replace_file
 from ..errors import DataError
+from ..tier_names import is_bits
 from .search import Observation
 
 SCHEMA = "viasd-dimr-log/1"
@@ -56,9 +58,10 @@ class SearchLog:
         """What the interrupted search saw; the log is ready for more. Raises DataError, OSError."""
         require_log(self.path)
         lines = read_lines(self.path)
-        if not lines or lines[0] != self.identity:
-            theirs = lines[0] if lines else {}
-            differing = [key for key in self.identity if theirs.get(key) != self.identity[key]]
+        if not lines:
+            raise DataError(f"{self.path} holds nothing to resume; leave --resume out to start a search")
+        if lines[0] != self.identity:
+            differing = [key for key in self.identity if lines[0].get(key) != self.identity[key]]
             raise DataError(
                 f"{self.path} belongs to a search with another {' and '.join(differing)}; use the same "
                 "settings and texts, or delete it to search anew"
@@ -89,8 +92,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         texts = path.read_text("utf-8").split("\n")[:-1]
         lines = [json.loads(text) for text in texts]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not the log of a search ({error}); delete or move it") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"{path} is not the log of a search; delete or move it") from None
     if not all(isinstance(line, dict) for line in lines) or (lines and lines[0].get("schema") != SCHEMA):
         raise DataError(f"{path} is not the log of a search; delete or move it")
     return lines
@@ -99,6 +104,24 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def observations(path: Path, lines: list[dict[str, Any]]) -> list[Observation]:
     """What the lines of the log `path` hold. Raises DataError."""
     try:
-        return [Observation(**line) for line in lines[1:] if not line.get("finished")]
+        found = [Observation(**line) for line in lines[1:] if not line.get("finished")]
     except TypeError:
-        raise DataError(f"{path} is damaged; delete it to search anew") from None
+        found = [Observation(None, "", "", math.nan, None, 0)]
+    sizes = {len(seen.mask) if isinstance(seen.mask, str) else 0 for seen in found}
+    if not all(_is_whole(seen) for seen in found) or len(sizes) > 1:
+        raise DataError(f"{path} is damaged; delete it to search anew")
+    if len({seen.mask for seen in found}) < len(found):
+        raise DataError(f"{path} is damaged: it scores a mask twice; delete it to search anew")
+    return found
+
+
+def _is_whole(seen: Observation) -> bool:
+    """Whether every field is of its kind; a surrogate fitted on anything else fails in mid-search."""
+    counts = [seen.t_us, *([] if seen.step is None else [seen.step])]
+    costs = [seen.cost, *([] if seen.best_cost is None else [seen.best_cost])]
+    return (
+        all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        and all(type(cost) in (int, float) and abs(cost) < math.inf for cost in costs)
+        and isinstance(seen.method, str)
+        and is_bits(seen.mask)
+    )

@@ -33,10 +33,10 @@ def check_target(path: Path) -> None:
     if path.exists():
         try:
             content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             content = None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise MaskError(f"{path} exists and is not a mask file; choose another --out")
+            raise MaskError(f"{path} exists and is not a mask file; move it, or give another --out")
 
 
 def set_aside(path: Path) -> Path:
@@ -45,22 +45,19 @@ def set_aside(path: Path) -> Path:
 
 
 def precedence(path: Path, content: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
-    """Why the mask file at `path` keeps its place when a search ends with `content`, or "".
+    """Why the mask file at `path` is to be preferred to what a search ends with, `content`, or "".
 
-    A finished search's mask yields to no unfinished one, a judged one to none that is not, and of two judged
-    ones of a size that were scored alike the one of lower held-out cost stays. A file that is damaged or for
-    another model yields.
+    Of two masks of one size and inside the same other ones a finished search's yields to no unfinished one, a
+    judged one to none that is not, and of two judged ones that were scored alike the one of lower held-out
+    cost is preferred. A file that is damaged or for another model yields.
     """
     try:
         old = json.loads(path.read_text("utf-8"))
         old_judged = old["held_out"] is not None
         old_cost = float(old["held_out"]["cost"]) if old_judged else 0.0
-        whole = fits(old, dict(identity)) and old["complete"]
-        alike = (old["skip_ratio"], old["settings"]["score"]) == (
-            content["skip_ratio"],
-            json.loads(json.dumps(content["settings"]["score"])),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = fits(old, dict(identity)) and old["complete"] and _size(old) == _size(content)
+        alike = old["settings"]["score"] == json.loads(json.dumps(content["settings"]["score"]))
+    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""
     judged = content["held_out"] is not None
     if whole and (content["complete"], judged) < (True, old_judged):
@@ -68,6 +65,10 @@ def precedence(path: Path, content: Mapping[str, Any], identity: Mapping[str, An
     if whole and judged and old_judged and alike and old_cost < content["held_out"]["cost"]:
         return f"it costs less on held-out texts, {old_cost:.4f} against {content['held_out']['cost']:.4f}"
     return ""
+
+
+def _size(content: Mapping[str, Any]) -> tuple[Any, ...]:
+    return content["skip_ratio"], content.get("granularity", "layer"), content["settings"].get("inside", [])
 
 
 def mask_content(

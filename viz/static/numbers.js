@@ -66,7 +66,7 @@ function tiles(app, summary) {
     tile("tokens a cycle", ratio(summary.mean_committed, 2), define.mean_committed, `${summary.cycles} cycles`),
     tile("rejected", percent(summary.rejection_rate, 1), define.rejection_rate, `of ${summary.examined} examined`),
     tile("cycles that asked q", percent(summary.escalation_rate, 1), define.escalation_rate, `${summary.full_forwards} + ${summary.settle_forwards} forwards`),
-    tile("audit agreement", percent(audit.agree, 1), define["audit.agree"], audit.slim ? `${audit.slim} slim tokens judged` : "none judged yet"),
+    tile("audit agreement", percent(audit.agree, 1), define["audit.agree"], audit.slim ? `${audit.slim} slim tokens judged` : "no slim token judged"),
   ];
 }
 

@@ -50,10 +50,22 @@ export function breakEven(store, summary, until = Infinity) {
   const plain = {name: "full forward a token", us: tQ, measured: true};
   if (store.run.method === "ar") return {unknown: "Plain decoding: nothing is drafted, so there is nothing to compare."};
   if (!summary.slim_forwards) {
-    const own = {name: "two tiers, this run", us: (draft + tQ * share(summary.full_forwards, summary.cycles)) / summary.mean_committed, measured: true};
+    const own = {name: "two tiers, this run", us: (draft + verifying(store, summary, until, tQ)) / summary.mean_committed, measured: true};
     return {rows: [own, plain], ...verdictTwo(own.us, plain.us)};
   }
+  if (phases.tree > 0) {
+    const slim = phases.slim / summary.cycles;
+    const own = {name: "three tiers, this run", us: (draft + slim + verifying(store, summary, until, tQ)) / summary.mean_committed, measured: true};
+    return {rows: [own, plain], unknown: "The verifiers ran over trees, for which two tiers cannot be estimated."};
+  }
   return threeTiers(store, summary, until, draft, tQ, plain);
+}
+
+// The full verifier's time in a cycle. A pass over a tree has its own phase, and costs more than a plain forward.
+function verifying(store, summary, until, tQ) {
+  if (!summary.phases_us.tree) return tQ * share(summary.full_forwards, summary.cycles);
+  const plain = store.cycles.filter((row) => row.cycle <= until && row.phase_us.full > 0).length;
+  return (tQ * plain + summary.phases_us.tree) / summary.cycles;
 }
 
 // The full verifier runs at most once a cycle, except that the last one may settle the rest; that time is not

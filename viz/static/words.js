@@ -56,7 +56,7 @@ export function reason(row) {
     case "discarded":
       return row.region
         ? "It had passed, then the end of the text or strict mode cut it off."
-        : "Drafted behind the token that ended the block, so it was never examined.";
+        : "Drafted, but not on the path that was kept, so it has no verdict.";
     case "retracted":
       return "It had been shown, then strict mode found that the full verifier disagrees and took it back.";
     default:
