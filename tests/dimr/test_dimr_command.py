@@ -239,7 +239,7 @@ def test_without_out_a_worse_mask_does_not_hide_one_that_came_with_the_preset(
 @pytest.mark.parametrize(
     "change",
     [{"cost": "a"}, {"cost": float("nan")}, {"mask": "x"}, {"mask": None}, {"mask": "1"}, {"t_us": "now"},
-     {"step": [1]}, {"step": True}, {"method": 3}],
+     {"step": [1]}, {"step": True}, {"method": 3}, {"accepted": 1}, {"more": 1}],
 )  # fmt: skip
 def test_a_damaged_line_of_the_log_is_one_sentence(
     change: dict[str, Any], dimr: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path

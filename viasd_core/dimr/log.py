@@ -106,7 +106,7 @@ def observations(path: Path, lines: list[dict[str, Any]]) -> list[Observation]:
     try:
         found = [Observation(**line) for line in lines[1:] if not line.get("finished")]
     except TypeError:
-        found = [Observation(None, "", "", math.nan, None, 0)]
+        raise DataError(f"{path} is damaged; delete it to search anew") from None
     sizes = {len(seen.mask) if isinstance(seen.mask, str) else 0 for seen in found}
     if not all(_is_whole(seen) for seen in found) or len(sizes) > 1:
         raise DataError(f"{path} is damaged; delete it to search anew")
@@ -123,5 +123,6 @@ def _is_whole(seen: Observation) -> bool:
         all(type(count) is int and 0 <= count < 2**63 for count in counts)
         and all(type(cost) in (int, float) and abs(cost) < math.inf for cost in costs)
         and isinstance(seen.method, str)
+        and isinstance(seen.accepted, bool)
         and is_bits(seen.mask)
     )
