@@ -88,7 +88,7 @@ class Wiring:
 
     def opened(self, index: int | None, request: gr.Request) -> tuple[Any, dict[str, str]]:
         """A fresh tab shows a recorded run, and says so when nothing else is possible."""
-        viewer, problem = self.open_example(index, request)
+        viewer, problem = self._recorded(index, request, fresh=True)
         if find_spec("torch") is None:
             problem = notice(NO_TORCH)
         return viewer, problem
@@ -98,6 +98,9 @@ class Wiring:
 
     def open_example(self, index: int | None, request: gr.Request) -> tuple[Any, dict[str, str]]:
         """Show a recorded run; a live run goes on behind it."""
+        return self._recorded(index, request, show=True)
+
+    def _recorded(self, index: int | None, request: gr.Request, **shown: bool) -> tuple[Any, dict[str, str]]:
         if index is None or not 0 <= index < len(self.examples):
             return gr.skip(), notice()
         try:
@@ -107,7 +110,7 @@ class Wiring:
         run = Run(messages)
         run.trace = trace
         self.sessions.add(str(request.session_hash), run)
-        return opening(run.id, run.total, show=True), notice()
+        return opening(run.id, run.total, **shown), notice()
 
     # -- the run
 

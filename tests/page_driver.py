@@ -32,7 +32,7 @@ class Tab:
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("dialog", lambda dialog: self.problems.append(f"a dialog opened: {dialog.message}"))
         page.goto(address)
-        self.wait("shown.ready")
+        self.wait("shown.ready && shown.run")  # with the recorded run that a new tab begins with
         expect(self.button("run")).to_be_enabled()
 
     def wait(self, condition: str) -> None:

@@ -87,9 +87,14 @@ def batch(run_id: str, first: int, messages: Sequence[Message], **more: Any) -> 
     }
 
 
-def opening(run_id: str, last: int, *, show: bool = False) -> dict[str, Any]:
-    """A value that only says how many messages a run has; the viewer fetches them."""
-    return batch(run_id, last + 1, (), **({"show": True} if show else {}))
+def opening(run_id: str, last: int, *, show: bool = False, fresh: bool = False) -> dict[str, Any]:
+    """A value that only says how many messages a run has; the viewer fetches them.
+
+    `show` brings a run that the tab has already to the front; `fresh` is what a new tab begins with, which
+    must not drive away a file that was opened before it came.
+    """
+    flags = {"show": show, "fresh": fresh}
+    return batch(run_id, last + 1, (), **{name: True for name, value in flags.items() if value})
 
 
 def _by_cycle(rows: Iterable[Any]) -> dict[int, list[Any]]:

@@ -19,6 +19,7 @@ import sample_traces
 from viasd_core.bundle_format import encode
 from viasd_core.trace import DimrRow, EventRow, Trace
 from viasd_core.trace_check import check
+from viewer_site import Site
 from viz import wire
 
 MAKERS = [
@@ -199,6 +200,21 @@ def test_an_opened_trace_is_not_driven_away_by_a_running_one(page: Page) -> None
     assert page.evaluate("__viasd.replay") is True
     page.get_by_role("button", name="Back to the live run").click()
     assert page.evaluate("[__viasd.run, __viasd.cycles]") == ["live", 2]
+
+
+def test_neither_file_nor_run_is_driven_away_by_the_run_a_new_tab_begins_with(page: Page, site: Site) -> None:
+    """On a slow machine a file can be chosen, or Run pressed, before the recorded run has come."""
+    begins = site.keep("first", sample_traces.strict_trace()) | {"show": False, "fresh": True}
+    choose(page, {"t.zip": zipped(encode(sample_traces.via_sd_trace()))})
+    expect(page.locator(".pill")).to_have_text("Replay")
+    page.evaluate("value => push(value)", begins)
+    assert page.evaluate("__viasd.replay") is True
+    messages = wire.trace_messages(sample_traces.strict_trace())
+    page.evaluate("value => push(value)", wire.batch("live", 1, messages[:2]))
+    page.evaluate("value => push(value)", begins | {"run": "other"})
+    assert page.evaluate("__viasd.run") == "live"
+    page.evaluate("value => push(value)", site.keep("asked", sample_traces.strict_trace()))
+    page.wait_for_function("__viasd.run === 'asked'")
 
 
 def edited(name: str, old: bytes, new: bytes) -> dict[str, bytes]:

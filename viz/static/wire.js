@@ -16,12 +16,13 @@ export class Receiver {
     if (!isBatch(value)) return;
     const {app} = this;
     const isNew = !app.stores.has(value.run);
+    const late = value.fresh === true && app.stores.size > 0; // a run or a file has been opened meanwhile
     const store = app.storeFor(value.run);
     if (isNew) {
       this.last.set(value.run, 0);
-      app.liveRun = value.run;
+      if (!late) app.liveRun = value.run;
     }
-    if (isNew || this.wantsShow(value)) app.show(store);
+    if ((isNew && !late) || this.wantsShow(value)) app.show(store);
     if (this.waiting.has(value.run)) this.keep(value);
     else this.accept(store, value);
   }
