@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 from plotly.offline import get_plotlyjs
 
 from viasd_core.trace import Trace
@@ -127,6 +127,14 @@ def serve() -> Iterator[Site]:
 def cursor(page: Page) -> dict[str, Any]:
     """Where the viewer stands: cycle, place of the token in the output, pinned or not."""
     return dict(page.evaluate("__viasd.cursor"))
+
+
+def at_cycle(page: Page, number: int) -> None:
+    """Pin a cycle through the text."""
+    page.locator(".tokens .t:not(.x)").first.click()
+    for _ in range(number):
+        page.get_by_role("button", name="next cycle").last.click()
+    expect(page.locator(".cycle-panel h3")).to_have_text(f"Cycle {number}")
 
 
 def token(page: Page, place: int) -> Locator:

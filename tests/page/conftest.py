@@ -14,6 +14,7 @@ from page.limits import Limits
 from page.pairs import PairStore
 from page.server import Page
 from page.slots import SlotTable
+from page_search import LAYERS, Desk
 from page_toys import endless_pair, serving
 from sample_traces import via_sd_trace
 from viasd_core.pair import ModelPair
@@ -63,3 +64,13 @@ def served(pair: ModelPair, recorded: list[Example]) -> Iterator[Callable[..., t
             return stack.enter_context(context)
 
         yield serve
+
+
+@pytest.fixture(scope="module")
+def deep() -> ModelPair:
+    return endless_pair(layers=LAYERS)
+
+
+@pytest.fixture
+def desk(make_engine: Callable[..., Engine], deep: ModelPair) -> Desk:
+    return Desk(make_engine(lambda preset: deep), deep)

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import sample_traces
+import sample_trees
 from dimr_panel import OpenPanel
 from viasd_core.trace import Trace
 from viewer_site import Site, serve
@@ -80,6 +81,13 @@ def show(site: Site) -> Callable[[Page, Trace], None]:
 def via_sd(page: Page, show: Callable[..., None]) -> Page:
     """A page that shows the sample run with every tier."""
     show(page, sample_traces.via_sd_trace())
+    return page
+
+
+@pytest.fixture
+def cure(page: Page, show: Callable[..., None]) -> Page:
+    """A page that shows the sample run: repairs in cycles 1 (wins), 2 (loses) and 3 (wins)."""
+    show(page, sample_trees.cure_run())
     return page
 
 

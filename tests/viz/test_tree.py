@@ -7,22 +7,18 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import sample_traces
 import sample_trees
-from cure.cure_toys import table_parts
 from hostile_texts import CORPUS
 from sample_trees import Block
-from scripted import TableRunner, near, random_table, run
 from viasd_core.bundle_format import encode
-from viasd_core.settings import Settings
 from viasd_core.trace import Trace
 from viasd_core.trace_check import check
-from viewer_site import cursor
+from viewer_site import at_cycle, cursor
 from viz import wire
 
 TREE_TEXT = "[...document.querySelectorAll('.tree-node')].map((node) => node.getAttribute('aria-label'))"
@@ -31,21 +27,6 @@ TREE_TEXT = "[...document.querySelectorAll('.tree-node')].map((node) => node.get
 def node(page: Page, text: str) -> Locator:
     """The first node of a token."""
     return page.locator(f'.tree-node[aria-label^="“·{text}”"]').first
-
-
-def at_cycle(page: Page, number: int) -> None:
-    """Pin a cycle through the text."""
-    page.locator(".tokens .t:not(.x)").first.click()
-    for _ in range(number):
-        page.get_by_role("button", name="next cycle").last.click()
-    expect(page.locator(".cycle-panel h3")).to_have_text(f"Cycle {number}")
-
-
-@pytest.fixture
-def cure(page: Page, show: Callable[..., None]) -> Page:
-    """A page that shows the sample run: repairs in cycles 1 (wins), 2 (loses) and 3 (wins)."""
-    show(page, sample_trees.cure_run())
-    return page
 
 
 def test_the_sample_runs_are_traces_without_contradictions() -> None:
@@ -57,118 +38,6 @@ def test_the_sample_runs_are_traces_without_contradictions() -> None:
 @pytest.mark.parametrize(("margin", "count"), [(0.0, 5), (0.375, 4), (0.5, 3), (0.9, 1), (1.0, 1), (3.0, 1)])
 def test_the_sample_trees_branch_as_the_paper_says(margin: float, count: int) -> None:
     assert sample_trees.branches_at(margin) == count
-
-
-def test_a_repair_that_won_is_told_with_what_branch_0_would_have_kept(cure: Page) -> None:
-    at_cycle(cure, 1)
-    expect(cure.locator(".tree-where")).to_have_text("cycle 1 · repair 1 of 3")
-    expect(cure.locator(".tree-verdict")).to_have_text(
-        "Repair 1 won: 3 drafted tokens kept, 2 more than branch 0, which would have stopped after 1 of 4."
-    )
-    expect(cure.locator(".tree-bill")).to_have_text(
-        "2 repair branches at position 2 (margin 0.25); 1 uncertain position below τ 1.00. Cost: 9 rows "
-        "verified of at most 90, 5 of them for repair; draft 3.25 ms, tree 12.7 ms, resync 0.700 ms, "
-        "2.35 ms more than the median cycle without a repair."
-    )
-    expect(cure.locator(".tree-stop")).to_have_count(1)
-
-
-def test_a_repair_that_lost_is_told_as_branch_0_winning(cure: Page) -> None:
-    at_cycle(cure, 2)
-    expect(cure.locator(".tree-verdict")).to_have_text(
-        "Branch 0 won: it kept 2 of 3, and no repair got further."
-    )
-    assert cure.locator(".tree-node.best").count() == 2
-    assert cure.locator(".tree-node.best.repair").count() == 0
-
-
-SPOKEN: dict[str, tuple[dict[str, Any], str, int]] = {  # changes of cycle 1, the sentence, bars
-    "branch 0 kept as many": (
-        {"branch0_kept": 3},
-        "Repair 1 was taken: 3 drafted tokens kept. Branch 0 alone would have kept as many of 4, so nothing "
-        "was gained.",
-        1,
-    ),
-    "branch 0 was better": (
-        {"branch0_kept": 4},
-        "Branch 0 would have won: alone it would have kept 4 of 4. Repair 1 was taken: 3 drafted tokens "
-        "kept.",
-        0,
-    ),
-    "nobody asked": (
-        {"alpha1": 0.5, "alpha2": 0.3, "drafted": 5},  # an end of sequence cut branch 0 short, not a repair
-        "Repair 1 was taken: 3 drafted tokens kept. Whether branch 0 would have won is not known: it needed "
-        "a verdict of the full verifier that was not asked for or not recorded.",
-        0,
-    ),
-}
-
-
-@pytest.mark.parametrize(("changes", "sentence", "bars"), SPOKEN.values(), ids=SPOKEN)
-def test_what_branch_0_alone_would_have_kept_is_told_from_the_record_and_not_from_the_path(
-    page: Page, show: Callable[..., None], changes: dict[str, Any], sentence: str, bars: int
-) -> None:
-    trace = sample_trees.cure_run()
-    trace.cycles[1] = replace(trace.cycles[1], **changes)
-    show(page, trace)
-    at_cycle(page, 1)
-    expect(page.locator(".tree-verdict")).to_have_text(sentence)
-    expect(page.locator(".tree-stop")).to_have_count(bars)
-
-
-@pytest.fixture
-def left_out(page: Page, show: Callable[..., None]) -> tuple[Page, Trace]:
-    """A page that shows a run of the engine whose trees leave out branch 0, and the run."""
-    q = random_table(8, 2, 2, scale=1.5)
-    parts = table_parts(TableRunner(q), near(q, 0.6, 3))
-    settings = Settings(method="cure", max_new_tokens=60, tau_margin=2.0, branch0=False)
-    trace = run(parts, [2], settings)
-    show(page, trace)
-    return page, trace
-
-
-def test_of_a_branch_0_that_was_left_out_nothing_is_claimed(left_out: tuple[Page, Trace]) -> None:
-    page, trace = left_out
-    expect(page.locator(".tree-pays")).to_contain_text("extra tokens not known / ")
-    expect(page.locator(".tree-note")).to_contain_text(
-        "; it is not known of each what branch 0 alone would have kept"
-    )
-    expect(page.locator(".tree-rate")).not_to_contain_text("branch 0 alone")
-    said = set()
-    by_cycle = {row.cycle: row for row in trace.cycles}
-    for cycle in reversed(sorted({row.cycle for row in trace.tree if row.branch})):
-        page.get_by_role("button", name="previous repair").click()
-        expect(page.locator(".tree-where")).to_contain_text(f"cycle {cycle} ·")
-        rows = [row for row in trace.tree if row.cycle == cycle]
-        path = [row for row in rows if row.on_best_path]
-        winner = max((row.branch for row in path), default=0)
-        taken = f"Repair {winner} was taken" if winner else "No repair was taken"
-        expect(page.locator(".tree-verdict")).to_have_text(
-            f"{taken}: {len(path)} drafted token{'' if len(path) == 1 else 's'} kept. Branch 0 was not "
-            "verified, so whether it would have won is not known."
-        )
-        expect(page.locator(".tree-stop")).to_have_count(0)
-        ufps = by_cycle[cycle].ufps
-        expect(page.locator(".tree-bill")).to_contain_text(
-            f"; {ufps} uncertain position{'' if ufps == 1 else 's'} below τ 2.00."
-        )
-        said.add(bool(winner))
-    assert said == {True, False}
-
-
-def test_a_repaired_position_without_a_node_keeps_its_diamond(left_out: tuple[Page, Trace]) -> None:
-    """On its first fork and in the strip, without a margin: the token was not verified."""
-    page, _ = left_out
-    page.get_by_role("button", name="previous repair").click()
-    forks = page.locator(".tree-node:has(.tree-fork)")
-    assert forks.count() >= 1
-    expect(forks.first.locator(".tree-ufp:not(.hollow)")).to_have_count(1)
-    expect(page.locator(".tree-node .tree-ufp:not(.hollow)")).to_have_count(1)
-    expect(forks.first.locator(".tree-margin")).to_have_count(0)
-    column = page.locator(
-        '.margin-column[aria-label$="token not verified · margin unknown · uncertain, repaired"]'
-    )
-    expect(column).to_have_count(1)
 
 
 def test_the_winner_is_thick_the_kept_are_solid_and_the_uncertain_have_diamonds(cure: Page) -> None:
@@ -303,69 +172,6 @@ def test_the_keyboard_walks_the_tree(cure: Page) -> None:
     assert cursor(cure) == {"cycle": 1, "pos": 6, "pinned": True}
 
 
-def test_margins_stand_under_the_cycles_table_against_tau(cure: Page) -> None:
-    at_cycle(cure, 1)
-    strip = cure.locator(".margin-strip")
-    expect(strip).to_have_attribute(
-        "aria-label",
-        "Margins of 4 drafted positions. Uncertain (below τ 1.00): 2 (0.25). Repaired: 2 (0.25).",
-    )
-    expect(strip.locator(".margin-bar")).to_have_count(4)
-    expect(strip.locator(".margin-bar.below")).to_have_count(1)
-    heights = [float(bar.get_attribute("height") or 0) for bar in strip.locator(".margin-bar").all()]
-    assert heights[1] == pytest.approx(46 * 0.25 / 2)
-    assert heights[0] == pytest.approx(46)
-    strip.locator("[data-position='3'] .margin-bar").click()
-    assert cursor(cure) == {"cycle": 1, "pos": 6, "pinned": True}
-    expect(strip.locator(".margin-column.now")).to_have_attribute("data-position", "3")
-
-
-def test_margins_are_walked_with_the_keyboard(cure: Page) -> None:
-    at_cycle(cure, 1)
-    strip = cure.locator(".margin-strip")
-    expect(strip).to_have_attribute("role", "group")
-    columns = strip.get_by_role("button")
-    expect(columns).to_have_count(4)
-    names = [column.get_attribute("aria-label") for column in columns.all()]
-    assert names == [
-        "position 1 · “·The” · margin 2.50",
-        "position 2 · “·cat” · margin 0.25 · uncertain, repaired",
-        "position 3 · “·sits” · margin 1.75",
-        "position 4 · “·there” · margin 2.00",
-    ]
-    stops = cure.locator('.margins [tabindex="0"]')
-    expect(stops).to_have_count(1)
-    stops.focus()
-    walked = []
-    for key in ("ArrowLeft", "ArrowRight", "End", "ArrowRight", "Home", "ArrowRight", "ArrowRight"):
-        cure.keyboard.press(key)
-        expect(stops).to_have_count(1)
-        expect(stops).to_be_focused()
-        walked.append(stops.get_attribute("data-position"))
-    assert walked == ["1", "2", "4", "4", "1", "2", "3"]
-    before = cursor(cure)
-    cure.keyboard.press("Enter")
-    assert cursor(cure) == {"cycle": 1, "pos": 6, "pinned": True} != before
-    expect(strip.locator(".margin-column.now")).to_have_attribute("data-position", "3")
-    expect(stops).to_be_focused()  # the strip was drawn anew
-    cure.keyboard.press("ArrowLeft")
-    cure.keyboard.press(" ")
-    assert cursor(cure) == {"cycle": 1, "pos": 5, "pinned": True}
-    expect(stops).to_have_attribute("data-position", "2")
-
-
-def test_a_certain_or_unrepaired_position_is_named_so(cure: Page) -> None:
-    block = Block([" a", " b"], [0.5, 0.75], {1: [[" x"]]}, [" a", " b", " c"])
-    trace = sample_trees.run_of([block])
-    assert check(trace) == []
-    cure.evaluate("value => push(value)", wire.batch("r", 1, wire.trace_messages(trace)))
-    cure.wait_for_function("__viasd.run === 'r'")
-    cure.locator(".tokens .t:not(.x)").first.click()
-    expect(cure.locator(".margin-column").nth(1)).to_have_attribute(
-        "aria-label", "position 2 · “·b” · margin 0.75 · uncertain, not repaired"
-    )
-
-
 def test_the_first_token_of_a_repair_has_a_mark_wherever_it_stands(
     page: Page, show: Callable[..., None]
 ) -> None:
@@ -425,7 +231,7 @@ PANEL = """() => ({
   text: [...document.querySelectorAll(".tree-panel p, .tree-where, .margins text")]
     .map((node) => node.textContent),
   names: [...document.querySelectorAll(".tree-node")].map((node) => node.getAttribute("aria-label")),
-  shape: document.querySelector("svg.tree").innerHTML,
+  shape: new XMLSerializer().serializeToString(document.querySelector("svg.tree")),
 })"""
 
 

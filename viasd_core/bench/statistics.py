@@ -51,18 +51,9 @@ def ratio_interval(
     return _interval(columns, lambda ours, theirs: ours / theirs, resamples, seed)
 
 
-def difference_interval(
-    tokens: Sequence[float],
-    seconds: Sequence[float],
-    base_tokens: Sequence[float],
-    base_seconds: Sequence[float],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = BOOTSTRAP_SEED,
-) -> Interval:
-    """The same of the difference of the two rates."""
-    columns = (tokens, seconds, base_tokens, base_seconds)
-    return _interval(columns, lambda ours, theirs: ours - theirs, resamples, seed)
+def difference_interval(*columns: Sequence[float]) -> Interval:
+    """The same of the difference of the two rates; the columns as `ratio_interval` takes them."""
+    return _interval(columns, lambda ours, theirs: ours - theirs, RESAMPLES, BOOTSTRAP_SEED)
 
 
 def _interval(
