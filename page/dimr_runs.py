@@ -89,7 +89,8 @@ class SearchRun(Run):
     def outcome(self) -> str:
         if self.found is None:
             return "stopped before a mask of the wanted size was scored; Resume goes on"
-        best = f"the best of {len(self.seen)} masks costs {self.found['cost']:.4g} nats a position"
+        tried = sum(row["step"] is not None for row in self.seen)  # others skip fewer layers
+        best = f"the best of {tried} masks costs {self.found['cost']:.4g} nats a position"
         if self.complete:
             return f"finished: {best}"
         return f"stopped: {best} and is kept, not judged yet; Judge does that, Resume searches on"

@@ -189,6 +189,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no definitions": (without("definitions"), "run.json lacks 'definitions'"),
     "text is a number": (run(text=5), "'text' holds 5, which is of the wrong type"),
     "settings are a list": (run(settings=[1]), "'settings' holds [1], which is of the wrong type"),
+    "a word is a list": (
+        run(settings={"suffix": ["S1"]}),
+        "the setting suffix holds ['S1'], expected a word",
+    ),
     "mask is a list": (run(mask=[1]), "'mask' holds [1], which is of the wrong type"),
     "limit is text": (setting(max_new_tokens="ten"), "max_new_tokens holds 'ten'"),
     "mask of another length": (run(mask="1101"), "mask is '1101', expected 6 digits"),

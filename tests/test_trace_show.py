@@ -40,6 +40,7 @@ def test_show_names_the_branch_that_won_and_leaves_out_columns_that_say_nothing(
     row = next(line.split() for line in lines if line.strip().startswith("0 "))
     assert row[header.index("nodes")] == str(tree_trace().cycles[0].tree_nodes)
     assert row[header.index("won")] == "1", "`won by` is one column: its cell stands at the index of `won`"
+    assert "repair extra_tokens     2" in show(tree_trace()).splitlines()
     assert "nodes" not in show(via_sd_trace()) and "audit" not in show(tree_trace())
 
 

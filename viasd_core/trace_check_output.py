@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
+from .settings import Settings
 from .trace import EMITTED_VERDICTS, FINISHES, SOURCES, VERDICTS, TokenRow, Trace, is_slim_decided
 
 ROUNDING = 1e-6  # a probability or log-probability may pass its bound by this much
 
+WORD_SETTINGS = tuple(option.name for option in fields(Settings) if isinstance(option.default, str))
 RUN_KEYS: dict[str, type | tuple[type, ...]] = {
     "schema": str,
     "run_id": str,
@@ -48,6 +51,10 @@ def run_is_typed(trace: Trace) -> Iterator[str]:
     limit = settings.get("max_new_tokens") if isinstance(settings, dict) else None
     if limit is not None and not isinstance(limit, int):
         yield f"run.json: the setting max_new_tokens holds {limit!r:.60}, expected a whole number"
+    for name in WORD_SETTINGS:
+        word = settings.get(name, "") if isinstance(settings, dict) else ""
+        if not isinstance(word, str):
+            yield f"run.json: the setting {name} holds {word!r:.60}, expected a word"
 
 
 def run_is_described(trace: Trace) -> Iterator[str]:

@@ -172,6 +172,10 @@ def _cycle_table(trace: Trace) -> list[str]:
 def _summary_lines(trace: Trace) -> Iterator[str]:
     for name, value in measures(trace).items():
         yield f"{name:<24}{_number(value)}"
+    repair = trace.summary()["repair"]
+    if repair["tried"]:
+        for name in ("tried", "won", "extra_tokens", "resyncs", "nodes"):
+            yield f"{'repair ' + name:<24}{_number(repair[name])}"
     audit = trace.summary()["audit"]
     if audit["agree"] is not None:
         for name in ("agree", "mean_log_q", "mean_kl"):
