@@ -189,6 +189,10 @@ OPTIONS = (
         choices=(("the method's own default", ""), *_words(*BONUSES)),
     ),
     Option(
+        "draft_p_min", "draft p min", "a draft ends before a token of which the drafter is less sure; 0: off",
+        "number", high=1, step=0.05,
+    ),
+    Option(
         "after_escalation", "after escalation", "who judges the rest of the block", "choice",
         choices=_words("gate", "q"),
     ),

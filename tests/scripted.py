@@ -235,7 +235,7 @@ class TableDrafter:
     def begin(self, context: Sequence[int]) -> None:
         self.context = list(context)
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         count = count if self.most is None else min(count, self.most)
         if sampling not in self._shaped:
             self._shaped[sampling] = np.asarray(logits_to_probs(self.table.logits, sampling))

@@ -45,6 +45,9 @@ class Settings:
     min_p: float = 0.0
     seed: int = 0
     gamma: int = 5  # drafted tokens a cycle, at most
+    draft_p_min: float = (
+        0.0  # a draft ends before a token of which the drafter is less sure than this; 0: off
+    )
     alpha1: float = 0.5
     alpha2: float = 0.3
     skip_ratio: float = 0.45  # share of the verifier's layers that q' skips
@@ -91,7 +94,7 @@ class Settings:
         _number("temperature", self.temperature, 0.0, 100.0)
         _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _number("min_p", self.min_p, 0.0, 1.0)
-        for name in ("alpha1", "alpha2", "bonus_threshold"):
+        for name in ("alpha1", "alpha2", "bonus_threshold", "draft_p_min"):
             _number(name, getattr(self, name), 0.0, 1.0)
         _number("skip_ratio", self.skip_ratio, 0.0, 0.95)
         _number("alpha", self.alpha, 0.0, 1.0, open_high=True)
@@ -230,6 +233,11 @@ class Settings:
         """The method's options that have an effect."""
         known = METHOD_OPTIONS[self.method]
         return known - TIER_OPTIONS if self.method == "cure" and not self.tiers else known
+
+    @property
+    def least_sure(self) -> float:
+        """`draft_p_min` where the method has it: whole blocks are drafted whole."""
+        return self.draft_p_min if "draft_p_min" in self.own_options else 0.0
 
     @property
     def tree_room(self) -> int:

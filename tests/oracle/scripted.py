@@ -45,7 +45,7 @@ class ScriptedDrafter:
     def begin(self, context: Sequence[int]) -> None:
         self.text = list(context)
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         self.drafts += 1
         count = min(count, next(self.counts)) if self.counts is not None else count
         start = len(self.text)

@@ -9,6 +9,7 @@ from ..errors import DataError
 from ..terminal import printable
 from ..trace import PHASES, ratio
 from . import payoff
+from .layers_report import layers_text
 from .repairs_report import repairs_text
 from .table import number, share, table, total, with_interval
 
@@ -37,7 +38,7 @@ def sections(result: dict[str, Any], name: str) -> str:
     traced = [entry for entry in methods if entry["phases_ms"]]
     if traced:
         parts += ["### Milliseconds a token, by phase", phase_table(traced)]
-    compared = (layers_text(methods), skips_text(result), repairs_text(result), payoff_text(result))
+    compared = (layers_text(result), skips_text(result), repairs_text(result), payoff_text(result))
     more = (*compared, gamma_text(result), tracing_text(result))
     parts += [text for text in more if text]
     return "\n\n".join(parts) + "\n"
@@ -143,29 +144,6 @@ def phase_table(methods: Sequence[dict[str, Any]]) -> str:
     return table(("method", *used), rows)
 
 
-def layers_text(methods: Sequence[dict[str, Any]]) -> str:
-    """Rejection and speed by the number of layers, in the layout of VIA-SD's Table 1 (2 is speculative
-    decoding, 3 one slim verifier); nothing unless some method has several slim verifiers.
-    """
-    counted = [(layers_of(entry), entry) for entry in methods]
-    ranked = sorted(((count, entry) for count, entry in counted if count), key=lambda pair: pair[0])
-    if not any(count > 3 for count, _ in ranked):
-        return ""
-    head = ("method", "layers", "r", "speedup over ar", "slim forwards a cycle", "q forwards a cycle")
-    rows = [
-        (
-            entry["label"],
-            str(count),
-            number(entry["rejection_rate"], 2),
-            with_interval(entry["ratio_to_ar"], entry["ratio_ci"]),
-            number(ratio(entry["slim_forwards"], entry["cycles"]), 2),
-            number(ratio(entry["full_forwards"] + entry["settle_forwards"], entry["cycles"]), 2),
-        )
-        for count, entry in ranked
-    ]
-    return "\n\n".join(["### By number of layers (as in the paper's Table 1)", table(head, rows)])
-
-
 SKIPS_HEADING = "### VIA-SD by share of skipped layers (as in the paper's Figure 4)"
 
 
@@ -202,13 +180,6 @@ def skips_text(result: dict[str, Any]) -> str:
             )
         )
     return "\n\n".join([SKIPS_HEADING, table(head, rows)])
-
-
-def layers_of(entry: dict[str, Any]) -> int:
-    """Layers of a method in the paper's count: drafter, slim verifiers, full verifier; 0 for others."""
-    if entry["method"] == "via-sd" and entry["cycles"] is not None:
-        return 2 + (len(entry["settings"].get("tiers") or ()) or 1)
-    return 2 if entry["method"] == "sd" and entry["cycles"] is not None else 0
 
 
 def payoff_text(result: dict[str, Any]) -> str:

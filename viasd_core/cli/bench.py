@@ -22,6 +22,7 @@ OVERRIDES = {
     "min_p": float,
     "seed": int,
     "gamma": int,
+    "draft_p_min": float,
     "skip_ratio": float,
     "alpha1": float,
     "alpha2": float,

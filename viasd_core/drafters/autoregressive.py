@@ -14,7 +14,7 @@ import torch
 from ..probs import Noise, Sampling, draw, logits_to_probs
 from ..tiers import TierStack
 from ..transfer import to_device
-from .base import Draft
+from .base import Draft, unsure
 
 
 class AutoregressiveDrafter:
@@ -36,7 +36,7 @@ class AutoregressiveDrafter:
         # A nested drafter's rows were written by the verifier's prefill already.
         self._stack.prefill(self._context[:-1], self._tier)
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         logits, probs, tokens = [], [], []
         feed = to_device(self._context[self.n_p :], self._stack.runner.device)
         for _ in range(count):
@@ -44,7 +44,9 @@ class AutoregressiveDrafter:
             probs.append(logits_to_probs(logits[-1], sampling))
             feed = draw(probs[-1], noise.exponentials("draft", sampling, 1, self._vocab_size))
             tokens.append(feed)
-        return Draft(torch.cat(tokens), torch.cat(probs), torch.cat(logits), count)
+            if unsure(logits[-1], p_min):
+                break
+        return Draft(torch.cat(tokens), torch.cat(probs), torch.cat(logits), len(tokens))
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
         self._context[start:] = tokens

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..probs import Noise, Sampling
+from ..probs import Noise, Sampling, raw_log_probs
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,25 @@ class Draft:
     def length(self) -> int:
         return self.tokens.shape[0]
 
+    def confident(self, p_min: float) -> Draft:
+        """The tokens before the first whose raw row gives no token a probability of `p_min`."""
+        if p_min <= 0 or self.logits is None or not self.length:
+            return self
+        unsure = (raw_log_probs(self.logits).amax(-1).exp() < p_min).cumsum(0)
+        return self.cut(int((unsure == 0).sum()))
+
     def cut(self, length: int) -> Draft:
         """The first `length` tokens."""
         logits = None if self.logits is None else self.logits[:length]
         return Draft(self.tokens[:length], self.probs[:length], logits, self.forwards)
+
+
+def unsure(logits: Tensor, p_min: float) -> bool:
+    """Whether a raw row [1, V] gives no token a probability of `p_min`.
+
+    Told before a token is drawn from it: a draft that ended by what was drawn would change the output's law.
+    """
+    return p_min > 0 and float(raw_log_probs(logits).amax().exp()) < p_min
 
 
 class Drafter(Protocol):
@@ -42,8 +57,10 @@ class Drafter(Protocol):
         """Start on a prompt; may prefill."""
         ...
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
-        """Up to `count` tokens; fewer, also none, is legal."""
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
+        """Up to `count` tokens; fewer, also none, is legal. One that drafts token by token ends before a
+        token that `unsure` holds of; others may leave `p_min` to `Draft.confident`.
+        """
         ...
 
     def commit(self, tokens: Sequence[int], start: int) -> None:

@@ -128,7 +128,7 @@ class BlockDrafter:
     def begin(self, context: Sequence[int]) -> None:
         self._context, self._rows = list(context), 0
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         model, device = self._model, self._verifier.runner.device
         anchor = len(self._context) - 1
         count = min(count, model.slots - 1)

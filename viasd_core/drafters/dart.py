@@ -55,7 +55,7 @@ class DartDrafter(FeatureDrafter):
         super().__init__(reader, verifier, capacity)
         self._longest = longest
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         length = len(self._context) - 1
         if length < 1:
             return self._nothing()

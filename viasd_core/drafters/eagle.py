@@ -28,7 +28,7 @@ from ..thin import suits, thin_view
 from ..tiers import PREFILL_CHUNK
 from ..transfer import to_device, to_host
 from ..verifier import Verifier
-from .base import Candidate, Draft, Drafter
+from .base import Candidate, Draft, Drafter, unsure
 from .borrowed import cut_head, from_offsets, spread
 from .checkpoints import Checkpoint, Target, Trained, check_equal
 from .eagle_network import EagleNetwork, WideLayer, network_config
@@ -176,7 +176,7 @@ class EagleDrafter(FeatureDrafter):
             if one > -torch.inf
         ]
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         length = len(self._context) - 1
         if length < 1:
             return self._nothing()
@@ -190,9 +190,11 @@ class EagleDrafter(FeatureDrafter):
             drawn = draw_rows(rows[-1], sampling, noise)
             tokens.append(drawn[0])
             probs.append(drawn[1])
+            if unsure(rows[-1], p_min):
+                break
             start, embeds = end, self._reader.embed(drawn[0])
         self._written()
-        return Draft(torch.cat(tokens), torch.cat(probs), torch.cat(rows), count)
+        return Draft(torch.cat(tokens), torch.cat(probs), torch.cat(rows), len(tokens))
 
 
 def draw_rows(logits: Tensor, sampling: Sampling, noise: Noise) -> tuple[Tensor, Tensor]:

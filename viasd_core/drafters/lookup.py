@@ -45,7 +45,7 @@ class LookupDrafter:
     def begin(self, context: Sequence[int]) -> None:
         self._context = list(context)
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         found = find_continuation(np.asarray(self._context), count)
         tokens = to_device(found.tolist(), self._device)
         return Draft(tokens, one_hot(tokens, self._vocab_size).to(self._dtype), None, 0)

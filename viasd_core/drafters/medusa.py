@@ -124,7 +124,7 @@ class MedusaDrafter:
     def begin(self, context: Sequence[int]) -> None:
         self._context = list(context)
 
-    def draft(self, count: int, sampling: Sampling, noise: Noise) -> Draft:
+    def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
         anchor, model = len(self._context) - 1, self._model
         if anchor < 1:  # a text of one token has no feature yet
             tokens = to_device([], self._verifier.runner.device)

@@ -68,15 +68,16 @@ class Method(Protocol):
 
 
 def draft_block(run: Run, *, bonus_possible: bool, sampling: Sampling | None = None) -> Draft | None:
-    """Draft at most gamma tokens (or one block), none past the limit or the drafter's context, by the run's
-    sampling unless told otherwise. None: nothing was drafted.
+    """Draft at most gamma tokens (or one block), none past the limit or the drafter's context and none behind
+    one it is unsure of, by the run's sampling unless told otherwise. None: there is nothing to draft with or
+    no room; a draft may be empty.
     """
     count = draft_room(run, bonus_possible=bonus_possible)
     if run.drafter is None or count < 1:
         return None
     with run.clock.phase("draft"):
-        draft = run.drafter.draft(count, sampling or run.sampling, run.noise)
-    return draft if draft.length else None
+        p_min = run.settings.least_sure
+        return run.drafter.draft(count, sampling or run.sampling, run.noise, p_min).confident(p_min)
 
 
 def draft_room(run: Run, *, bonus_possible: bool) -> int:
@@ -87,6 +88,13 @@ def draft_room(run: Run, *, bonus_possible: bool) -> int:
     drafter_room = run.drafter.n_ctx - len(run.tokens) + 1
     run.drafter_out_of_context = drafter_room < 1
     return min(run.longest_draft, room, drafter_room)
+
+
+def undrafted(run: Run, draft: Draft | None = None) -> Outcome:
+    """A cycle without drafted tokens; what the empty draft cost is told."""
+    outcome = full_alone(run, "nothing was drafted")
+    outcome.draft_forwards = draft.forwards if draft else 0
+    return outcome
 
 
 def full_alone(run: Run, reason: str) -> Outcome:

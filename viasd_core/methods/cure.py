@@ -19,7 +19,7 @@ from ..cure.margins import plan_repairs
 from ..drafters.base import BlockParallel, Draft, Redrawn
 from ..probs import Sampling, raw_log_probs
 from ..transfer import to_host
-from .base import Run, draft_block, draft_facts, drafted_tokens, full_alone
+from .base import Run, draft_block, draft_facts, drafted_tokens, undrafted
 from .outcome import Outcome
 from .tree_verify import Host, Planted, verify
 
@@ -38,8 +38,8 @@ class Cure:
 
     def cycle(self, run: Run) -> Outcome:
         draft = draft_block(run, bonus_possible=True, sampling=GREEDY)
-        if draft is None:
-            return full_alone(run, "nothing was drafted")
+        if draft is None or not draft.length:
+            return undrafted(run, draft)
         with run.clock.phase("draft"):
             planted = plant(run, draft, GREEDY, repairs=self.repairs)
         outcome = verify(run, planted, phase="tree" if self.repairs else "full")

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..drafters.base import Draft
 from ..probs import draw, logits_to_probs, raw_log_probs, residual
 from ..transfer import to_device, to_host
-from .base import Run, draft_block, full_alone
+from .base import Run, draft_block, undrafted
 from .cure import plant
 from .gates import confidence_ratios
 from .judge import judged
@@ -45,8 +45,8 @@ class CureTiers:
     def cycle(self, run: Run) -> Outcome:
         settings, verifier = run.settings, run.verifier
         draft = draft_block(run, bonus_possible=True)
-        if draft is None:
-            return full_alone(run, "nothing was drafted")
+        if draft is None or not draft.length:
+            return undrafted(run, draft)
         base, cap = verifier.n_q, settings.debt_limit(run.longest_draft)
         with run.clock.phase("draft"):
             planted = plant(run, draft, run.sampling, repairs=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from ..transfer import to_host
-from .base import Run, cut_after_eos, draft_block, draft_facts, drafted_tokens, full_alone
+from .base import Run, cut_after_eos, draft_block, draft_facts, drafted_tokens, undrafted
 from .contest import test_block
 from .judge import judged, opinions
 from .outcome import NewToken, Outcome
@@ -25,8 +25,8 @@ class Speculative:
     def cycle(self, run: Run) -> Outcome:
         bonus = run.settings.bonus_kind != "none"
         draft = draft_block(run, bonus_possible=bonus)
-        if draft is None:
-            return full_alone(run, "nothing was drafted")
+        if draft is None or not draft.length:
+            return undrafted(run, draft)
         base = run.verifier.n_q
         with run.clock.phase("full"):
             logits = run.verifier.full(run.tokens, draft.tokens)

@@ -17,7 +17,7 @@ from ..drafters.base import Draft
 from ..probs import logits_to_probs, raw_log_probs
 from ..settings import Settings, gate_thresholds
 from ..transfer import to_device, to_host
-from .base import Run, draft_block, drafted_tokens, full_alone
+from .base import Run, draft_block, drafted_tokens, undrafted
 from .contest import test_block
 from .judge import judged, opinions
 from .outcome import Judged, NewToken, Opinion, Outcome
@@ -29,8 +29,8 @@ class ViaSd:
     def cycle(self, run: Run) -> Outcome:
         settings = run.settings
         draft = draft_block(run, bonus_possible=settings.bonus_kind != "none")
-        if draft is None:
-            return full_alone(run, "nothing was drafted")
+        if draft is None or not draft.length:
+            return undrafted(run, draft)
         base, cap = run.verifier.n_q, settings.debt_limit(run.knobs.gamma)
         debt = len(run.tokens) + draft.length - base
         settle = cap is not None and debt > cap
