@@ -43,12 +43,20 @@ class SearchApi:
         curve: bool = False,
         drafter: str = OWN,
         granularity: str = DEFAULTS["granularity"],
+        own: str = "",
+        rho: float = DEFAULTS["rho"],
+        alpha: float = DEFAULTS["alpha"],
+        beta: float = 0,
+        phi: str = DEFAULTS["phi"],
+        ends: bool = False,
+        inside: str = "",
     ) -> Iterator[dict[str, Any]]:
         """Search which layers the slim verifier should skip, in the page's queue, behind runs that decode.
 
         Yields what is known so far; the last answer holds the mask file (`mask_file`) with its held-out
         numbers. `generate` takes the mask's string of 0 and 1 as `mask`. `granularity` is layer or sublayer:
-        a mask of sub-layers has two digits a layer, attention and MLP.
+        a mask of sub-layers has two digits a layer, attention and MLP. `own` are prompts, one a line, instead
+        of the pair's; `beta` 0 is 1 - alpha; `inside` is a mask all of whose skipped layers are skipped too.
         """
         catalog, engine = self.searching.catalog, self.searching.engine
         values = {
@@ -62,6 +70,13 @@ class SearchApi:
             "seed": seed,
             "prompts": prompts,
             "tokens": tokens,
+            "own": own,
+            "rho": rho,
+            "alpha": alpha,
+            "beta": beta,
+            "phi": phi,
+            "ends": ends,
+            "inside": inside,
             "curve": curve,
         }
         try:

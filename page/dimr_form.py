@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from viasd_core.cli.dimr import UNUSED
+from viasd_core.cli.dimr import PENALTIES, UNUSED
 from viasd_core.errors import SettingsError
 
 from .options import Option
 
 KINDS = (("DIMR: random, and Bayesian steps", "dimr"), ("random", "random"), ("greedy removal", "greedy"))
 UNITS = (("whole layers", "layer"), ("halves: attention and MLP apart", "sublayer"))
+PENALTY_WORDS = tuple((name, name) for name in PENALTIES)
 LATER = ("steps", "patience", "curve")  # what may change when a search is resumed
 
 SEARCH_OPTIONS = (
@@ -36,12 +37,26 @@ SEARCH_OPTIONS = (
         "tokens", "tokens a prompt", "that the full verifier continues", "number", low=1, high=4096,
         whole=True,
     ),
+    Option(
+        "own", "your own prompts", "one a line, in place of the pair's; every third is held out", "lines"
+    ),
+    Option("rho", "rho", "cycles that call the full verifier: how fast rows age", "number", step=0.05),
+    Option("alpha", "alpha of the cost", "below 1: slack above the full verifier's law", "number", step=0.05),
+    Option(
+        "beta", "beta of the cost", "at least 1 - alpha; 0: that", "number", high=1e6, step=0.05, none_at=0
+    ),
+    Option("phi", "penalty", "of a token that the mask makes too likely", "choice", choices=PENALTY_WORDS),
+    Option("ends", "the first and last layer may be skipped as well", "", "switch"),
+    Option(
+        "inside", "inside of the mask", "of 0 and 1: skip all it skips, for several slim verifiers", "bits"
+    ),
     Option("curve", "also judge skip ratios from 5 to 75 %", "takes as long as 16 masks", "switch"),
 )  # fmt: skip
 SEARCH_BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
 DEFAULTS: dict[str, Any] = {
     "search": "dimr", "skip_ratio": None, "granularity": "layer", "steps": 120, "theta": 5, "patience": 60,
-    "window": 0, "seed": 0, "prompts": 8, "tokens": 60, "curve": False,
+    "window": 0, "seed": 0, "prompts": 8, "tokens": 60, "own": "", "rho": 0.3, "alpha": 0.5, "beta": 0,
+    "phi": "hinge", "ends": False, "inside": "", "curve": False,
 }  # fmt: skip
 
 

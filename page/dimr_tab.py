@@ -60,7 +60,11 @@ def build(catalog: Catalog, fetch_since: Callable[..., Any]) -> SearchParts:
     row("search", "granularity", "skip_ratio")
     row("steps", "theta", "patience", "seed")
     with gr.Accordion("What masks are scored on", open=False):
-        row("window", "prompts", "tokens")
+        row("own")
+        row("window", "rho", "prompts", "tokens")
+        row("alpha", "beta", "phi")
+    with gr.Accordion("Which masks may be found", open=False):
+        row("inside", "ends")
     controls["curve"] = control(SEARCH_BY_NAME["curve"], values["curve"], elem_id="viasd-dimr-curve")
     notice = notice_line("viasd-dimr-notice")
     refused = NOT_KEPT if catalog.limits.shared else ""

@@ -32,6 +32,7 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
     def search_job(job: SearchJob, index: int) -> Iterator[Step]:
         from viasd_core.cli.dimr import read_request
         from viasd_core.cli.main import build_parser
+        from viasd_core.dimr.calibration import split
         from viasd_core.dimr.command import Workplace, searching
         from viasd_core.dimr.request import read_texts
         from viasd_core.presets import load_preset
@@ -45,7 +46,11 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
         try:
             unasked = vars(build_parser().parse_args(["dimr", f"--preset={job.pair.preset}"]))
             request = read_request(Namespace(**unasked | job.asked))
-            texts = read_texts(load_preset(job.pair.preset), [], [], request.prompts)
+            texts = (
+                split(own[: request.prompts])
+                if (own := job.asked.get("own"))
+                else read_texts(load_preset(job.pair.preset), [], [], request.prompts)
+            )
             pair = pairs.now(job.pair)
             preparing = Workplace.preparing(pair, request, texts, Path(job.folder) / MASK_FILE)
             place: Workplace | None = None

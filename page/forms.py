@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from .assets import STATIC, notice_script, plotly_url
-from .options import LONGEST, Option
+from .options import Option
 
 
 def control(option: Option, value: Any, *, info: str = "", interactive: bool = True, **more: Any) -> Any:
@@ -25,8 +25,10 @@ def control(option: Option, value: Any, *, info: str = "", interactive: bool = T
         return gr.Dropdown(list(option.choices), value=option.shown(value), **common)
     if option.kind == "switch":
         return gr.Checkbox(bool(value), **common)
-    if option.kind == "text":
-        return gr.Textbox(option.shown(value), max_lines=1, max_length=LONGEST, **common)
+    if option.kind in ("tiers", "bits"):
+        return gr.Textbox(option.shown(value), max_lines=1, max_length=option.longest, **common)
+    if option.kind == "lines":
+        return gr.Textbox(value, lines=3, max_lines=8, max_length=option.longest, **common)
     common = {"min_width": 100, **common}
     return gr.Number(value, precision=0 if option.whole else None, step=option.step, **common)
 

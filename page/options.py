@@ -14,6 +14,7 @@ from viasd_core.settings import BONUSES, GATES, MAX_TIERS, MAX_TREE, RULES, SUFF
 from viasd_core.tier_names import VIA_SD_TIERS, parse_tiers
 
 LONGEST = MAX_TIERS * (MASK_BYTES + 2)  # characters of a text
+LONGEST_LINES = 50_000
 LARGEST = 1e300  # of a number that anybody may send; JSON knows no bound
 METHOD_WORDS = {
     "via-sd": "VIA-SD (three tiers)",
@@ -28,7 +29,8 @@ METHOD_WORDS = {
 
 @dataclass(frozen=True)
 class Option:
-    """One field of `Settings` as a form control; kind is slider, number, choice, switch or text.
+    """One field of `Settings` as a form control; kind is slider, number, choice, switch, tiers, bits (a layer
+    mask, or empty) or lines (texts, one a line).
 
     A field that methods read differently has a control for each: `only` names its methods, `sets` the field.
     """
@@ -52,6 +54,11 @@ class Option:
     @property
     def field(self) -> str:
         return self.sets or self.name
+
+    @property
+    def longest(self) -> int:
+        """Characters of a text, at most."""
+        return LONGEST_LINES if self.kind == "lines" else LONGEST
 
     @property
     def live(self) -> bool:
@@ -97,8 +104,8 @@ class Option:
             if self.field == "tiers":
                 return VIA_SD_TIERS if value else ()
             return value or None
-        if self.kind == "text":
-            return self._read_tiers(value)
+        if self.kind in ("tiers", "bits", "lines"):
+            return self._read_text(value)
         if self.kind == "switch":
             if not isinstance(value, bool):
                 raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give true or false")
@@ -108,10 +115,21 @@ class Option:
         number = self._read_number(value)
         return None if number == self.none_at else number
 
-    def _read_tiers(self, value: Any) -> tuple[float | str, ...]:
-        if not isinstance(value, str) or len(value) > LONGEST:
-            raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give text such as 0.5,0.2")
-        return parse_tiers(value) if value.strip() else ()
+    def _read_text(self, value: Any) -> Any:
+        example = {"tiers": " such as 0.5,0.2", "bits": " of 0 and 1"}.get(self.kind, "")
+        if not isinstance(value, str):
+            raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give text{example}")
+        if len(value) > self.longest:
+            raise SettingsError(f"{self.name} has {len(value)} characters; at most {self.longest} go")
+        if self.kind == "lines":
+            return [line.strip() for line in value.splitlines() if line.strip()]
+        if not value.strip():
+            return () if self.kind == "tiers" else None
+        if self.kind == "tiers":
+            return parse_tiers(value)
+        if not is_bits(value.strip()):
+            raise SettingsError(f"{self.name} is {reprlib.repr(value)}; give a layer mask of 0 and 1")
+        return value.strip()
 
     def _read_number(self, value: Any) -> int | float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -206,7 +224,7 @@ OPTIONS = (
     ),
     Option(
         "tiers", "slim verifiers", "several, weakest first: skip ratios or masks, as 0.5,0.2; empty: one",
-        "text", apart=True, only=("via-sd",),
+        "tiers", apart=True, only=("via-sd",),
     ),
     Option(
         "tree_tiers", "trees are verified by",

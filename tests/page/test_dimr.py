@@ -13,11 +13,14 @@ import pytest
 from page.dimr_form import DEFAULTS, read_search
 from page.dimr_runs import Searches, SearchRun
 from page.dimr_tab import GONE, reader_of
+from page.dimr_worker import MASK_FILE
 from page.engine import Engine
-from page.job import OWN
+from page.job import OWN, SearchJob
 from page.server import Page
 from page_search import ENDLESS, LAYERS, QUICK, Desk
 from page_toys import endless_pair, messages, until, until_cycles, until_ended
+from viasd_core.cli.dimr import PENALTIES
+from viasd_core.dimr.cost import PHIS
 from viasd_core.dimr.masks import read_mask
 from viasd_core.errors import SettingsError
 from viasd_core.pair import ModelPair
@@ -173,6 +176,42 @@ def test_what_a_search_does_not_use_is_left_out_and_said(desk: Desk) -> None:
     assert updates["steps"]["interactive"] is True
 
 
+def test_what_masks_are_scored_on_and_which_may_be_found_is_told_in_the_form(desk: Desk) -> None:
+    """Own prompts, the weights of ages, the cost and the space: what the log names is what was asked."""
+    inside = "1" * 7 + "0" + "1" * (LAYERS - 8)
+    values = {"own": "b c d\n\n e f g \nh i j\n", "rho": 0.6, "alpha": 0.25, "beta": 0.9, "phi": "soft"}
+    run = desk.search(**values, ends=True, inside=inside, prompts=5)
+    until_ended(run)
+    assert run.state == "done", run.last_words
+    identity = identity_of(run)
+    assert identity["score"]["rho"] == 0.6
+    assert identity["score"]["cost"] == {"alpha": 0.25, "beta": 0.9, "phi": "soft"}
+    assert identity["space"]["ends"] is True and identity["space"]["gone"] == [7]
+    assert run.found is not None and run.found["mask"][7] == "0"
+    assert run.facts["texts"] == 2, "of three prompts one is held out"
+    usual = desk.search(prompts=3)
+    until_ended(usual)
+    assert usual.facts["texts"] == 2 and identity["texts"] != identity_of(usual)["texts"]
+
+
+def identity_of(run: SearchRun) -> dict[str, Any]:
+    """What the first line of a search's log says it is."""
+    assert isinstance(run.job, SearchJob)
+    log = (Path(run.job.folder) / MASK_FILE).with_suffix(".log.jsonl")
+    found: dict[str, Any] = json.loads(log.read_text("utf-8").splitlines()[0])
+    return found
+
+
+def test_the_penalties_offered_are_those_there_are() -> None:
+    assert tuple(PHIS) == PENALTIES
+
+
+def test_beta_follows_alpha_unless_told_and_bad_ones_are_refused(desk: Desk) -> None:
+    run = desk.search(alpha=0.2, beta=0.1)
+    until_ended(run)
+    assert run.state == "error" and "at least 1 - alpha" in run.last_words
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -184,6 +223,12 @@ def test_what_a_search_does_not_use_is_left_out_and_said(desk: Desk) -> None:
         ({"tokens": float("nan")}, "tokens is nan"),
         ({"skip_ratio": "0.3"}, "skip_ratio is '0.3'"),
         ({"curve": "yes"}, "curve is 'yes'"),
+        ({"own": ["a"]}, "own is"),
+        ({"own": "x" * 60_000}, "own has 60000 characters; at most 50000"),
+        ({"rho": 1.5}, r"rho is 1\.5; give a number from 0 to 1"),
+        ({"phi": "cubic"}, "phi is 'cubic'; choose one of hinge"),
+        ({"inside": "1021"}, "inside is '1021'; give a layer mask of 0 and 1"),
+        ({"ends": 1}, "ends is 1; give true or false"),
     ],
 )
 def test_a_form_that_cannot_be_right_is_refused_before_anything_is_loaded(

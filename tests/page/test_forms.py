@@ -89,7 +89,7 @@ def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Cat
     three_tiers = {
         "gamma": 3, "alpha1": 0.0, "alpha2": 0.125, "skip_ratio": 0.3, "gate": "literal", "rule_c": "lossy",
         "alpha": 0.25, "beta": 2.0, "strict": False, "slim_kv": "own", "bonus": "slim",
-        "after_escalation": "q", "debt_cap": 4, "mask": "even", "tiers": "0.5, 0.25",
+        "after_escalation": "q", "draft_p_min": 0.3, "debt_cap": 4, "mask": "even", "tiers": "0.5, 0.25",
     }  # fmt: skip
     trees = {
         "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,
@@ -137,7 +137,7 @@ def test_several_slim_verifiers_are_named_in_the_form(
         ("/etc/passwd.json", "which this page does not offer"),
         ("via-sd", "which this page does not offer"),
         (",".join(f"0.{digit}" for digit in range(99, 89, -1)), "at most 8"),
-        ("0.5," * 5000, "give text such as 0.5,0.2"),
+        ("0.5," * 5000, "tiers has 20000 characters; at most"),
         ([0.5, 0.2], r"tiers is \[0.5, 0.2\]; give text"),
         (None, "tiers is None; give text"),
     ],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..dimr.search import Observation
 
 SMALL_BUDGET = 200  # up to so many steps a Bayesian step every 5 pays, above it every 25
+PENALTIES = ("hinge", "squared", "huber", "soft", "power", "exponential")
 UNUSED = {"greedy": ("steps", "theta", "patience", "seed"), "random": ("theta",), "dimr": ()}
 
 
@@ -62,9 +63,7 @@ def add_parser(commands: Any) -> None:
     score.add_argument("--slim-kv", metavar="KV", help="shared or own (default: the preset's)")
     score.add_argument("--alpha", type=float, help="of the cost (default 0.5)")
     score.add_argument("--beta", type=float, help="of the cost (default 1 - alpha)")
-    score.add_argument(
-        "--phi", default="hinge", help="penalty: hinge, squared, huber, soft, power or exponential"
-    )
+    score.add_argument("--phi", default="hinge", help=f"penalty: {', '.join(PENALTIES)} (default hinge)")
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--data", nargs="+", default=[], metavar="FILE", help="prompts (default: the preset's)"
