@@ -10,7 +10,7 @@ from viasd_core.errors import SettingsError
 
 from .options import Option
 
-KINDS = (("DIMR: random, and Bayesian steps", "dimr"), ("random", "random"), ("greedy removal", "greedy"))
+KINDS = (("DIMR: random and Bayesian", "dimr"), ("random", "random"), ("greedy removal", "greedy"))
 UNITS = (("whole layers", "layer"), ("halves: attention and MLP apart", "sublayer"))
 PENALTY_WORDS = tuple((name, name) for name in PENALTIES)
 LATER = ("steps", "patience", "curve")  # what may change when a search is resumed

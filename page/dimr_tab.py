@@ -55,7 +55,8 @@ def build(catalog: Catalog, fetch_since: Callable[..., Any]) -> SearchParts:
         with gr.Row(elem_classes="viasd-dimr-row"):
             for name in names:
                 option = SEARCH_BY_NAME[name]
-                controls[name] = control(option, values[name], elem_id=f"viasd-dimr-{name}", min_width=110)
+                width = 110 if option.kind == "number" else 220  # on a phone words need the whole line
+                controls[name] = control(option, values[name], elem_id=f"viasd-dimr-{name}", min_width=width)
 
     row("search", "granularity", "skip_ratio")
     row("steps", "theta", "patience", "seed")
@@ -64,7 +65,8 @@ def build(catalog: Catalog, fetch_since: Callable[..., Any]) -> SearchParts:
         row("window", "rho", "prompts", "tokens")
         row("alpha", "beta", "phi")
     with gr.Accordion("Which masks may be found", open=False):
-        row("inside", "ends")
+        row("inside")
+        row("ends")
     controls["curve"] = control(SEARCH_BY_NAME["curve"], values["curve"], elem_id="viasd-dimr-curve")
     notice = notice_line("viasd-dimr-notice")
     refused = NOT_KEPT if catalog.limits.shared else ""

@@ -108,7 +108,7 @@ def test_the_drafters_state_is_that_of_a_fresh_replay_behind_cut_drafts(name: st
 def test_the_sampled_law_does_not_change(kind: str, tmp_path: Path) -> None:
     """Were the end told by the drawn token, unlikely tokens would be drafted too rarely."""
     pair, trained = small(tmp_path, kind, vocab=4)
-    method = {"method": "sd", "gamma": 3, "bonus": "none", "draft_p_min": 0.45}
+    method: dict[str, Any] = {"method": "sd", "gamma": 3, "bonus": "none", "draft_p_min": 0.45}
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], 400, **method)
     assert ours > 1e-3 and other < 1e-3
 
