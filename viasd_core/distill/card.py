@@ -44,6 +44,7 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         f"prompts of {', '.join(facts['data'])}; every 32nd prompt was held out.",
         f"- Training: {facts['steps']:,} steps, best held-out figures at step {facts['best_step']:,}; "
         f"{facts['minutes']:.0f} minutes on {facts['hardware']}.",
+        *([f"- Gone on from the drafter {start}."] if (start := facts["settings"].get("start")) else []),
         "- Settings: " + ", ".join(f"{key} {value}" for key, value in facts["settings"].items()) + ".",
         "",
         "Held-out acceptance by draft position (the first choice agrees with the verifier's; overlap is the",

@@ -34,6 +34,7 @@ from .objective import Objective
 from .prompts import prepare, read_prompts
 from .request import Request
 from .shards import ShardFolder, read_shard
+from .start import Start, read_start, refuse_another_verifier, take_up
 from .team import Team, join_team
 from .texts import read_texts, write_texts
 from .train import Progress, Trainer, Training
@@ -65,11 +66,14 @@ def distill(
     """
     started = time.perf_counter()
     texts = read_prompts(data, task)
+    start = read_start(request.start) if request.start else None
     team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
     target = target_of(pair)
     check_shape(request, target)
+    if start:
+        refuse_another_verifier(start, public_identity(pair.verifier.identity))
     prompts, too_long = prepare(pair, texts, longest=request.longest_prompt, seed=request.seed)
     say = tell if team.leads else silence
     say(f"{len(prompts)} prompts; {too_long} left out as empty or above {request.longest_prompt} tokens")
@@ -95,8 +99,8 @@ def distill(
         say(f"{write_texts(kept_texts, folder, identity, known)} texts in {kept_texts}")
     tokens = sum(folder.summary().values())
     say(f"{tokens} tokens of the verifier's own; peak memory {peak_memory():.1f} GB")
-    objective = make_objective(request, target, folder, plan, say)
-    progress, steps = train(objective, folder, request, out, team)
+    objective = make_objective(request, target, folder, plan, say, start)
+    progress, steps = train(objective, folder, request, out, team, start.digest if start else "")
     if team.leads:
         write_drafter(out, objective, verifier)
     facts = {
@@ -111,7 +115,8 @@ def distill(
         "best_step": progress.best_step,
         "held_out": progress.best,
         "parameters": sum(weight.numel() for weight in objective.module.parameters()),
-        "settings": {key: value for key, value in asdict(request).items() if value not in ((), 0, False)},
+        "settings": {key: value for key, value in asdict(request).items() if value not in ((), 0, False, "")}
+        | ({"start": start.name} if start else {}),
         "minutes": (time.perf_counter() - started) / 60,
         "hardware": machine(target.runner.device),
     }
@@ -153,36 +158,52 @@ def taps_for(request: Request, target: Target) -> int:
 
 
 def make_objective(
-    request: Request, target: Target, folder: ShardFolder, plan: Plan, say: Callable[[str], None]
+    request: Request,
+    target: Target,
+    folder: ShardFolder,
+    plan: Plan,
+    say: Callable[[str], None],
+    start: Start | None = None,
 ) -> Objective:
-    """The untrained drafter, shaped for the verifier and its own texts. Raises DataError without any."""
+    """The drafter to train: fresh, shaped for the verifier and its own texts, or as `start` left it.
+
+    Raises DataError without a text, SettingsError and SourceError for a `start` that does not fit.
+    """
     counts = id_counts(folder.paths(), target.runner.vocab_size)
     if not int(counts.sum()):
         raise DataError(f"{folder.folder} holds no training answers; give more prompts or more --tokens")
-    draft_ids = most_frequent(counts, request.draft_vocab)
+    vocab_size = target.runner.vocab_size
+    draft_ids = start.draft_ids(vocab_size) if start else most_frequent(counts, request.draft_vocab)
     kept = float(counts[draft_ids].sum() / counts.sum())
-    origins = request.origins or most_important(target, some_texts(folder), request.blocks)
+    origins = request.origins or (start.origins if start else ())
+    origins = origins or tuple(most_important(target, some_texts(folder), request.blocks))
     say(
         f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; "
         f"blocks start from layers {','.join(map(str, origins))}"
     )
     torch.manual_seed(request.seed)
-    if request.kind == "ar":
-        return ArObjective(target, origins, draft_ids)
     scale = feature_scale(folder.paths()[0])
-    if request.kind == "eagle":
-        return EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
-    return BlockObjective(
-        target,
-        plan.taps,
-        origins,
-        draft_ids,
-        slots=request.slots,
-        mask_token=unused_id(counts),
-        domino=request.domino,
-        shift=True,
-        scale=scale,
-    )
+    objective: Objective
+    if request.kind == "ar":
+        objective = ArObjective(target, origins, draft_ids)
+    elif request.kind == "eagle":
+        objective = EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
+    else:
+        mask = start.mask_token if start else None
+        objective = BlockObjective(
+            target,
+            plan.taps,
+            origins,
+            draft_ids,
+            slots=request.slots,
+            mask_token=unused_id(counts) if mask is None else mask,
+            domino=request.domino,
+            shift=True,
+            scale=scale,
+        )
+    if start:
+        take_up(objective, start)
+    return objective
 
 
 def most_frequent(counts: Tensor, size: int) -> Tensor:
@@ -210,11 +231,15 @@ def some_texts(folder: ShardFolder) -> list[tuple[int, ...]]:
 
 
 def train(
-    objective: Objective, folder: ShardFolder, request: Request, out: Path, team: Team
+    objective: Objective, folder: ShardFolder, request: Request, out: Path, team: Team, start: str = ""
 ) -> tuple[Progress, int]:
     """Train with a progress bar and held-out figures on stderr; also the number of steps planned."""
     training = Training(
-        epochs=request.epochs, batch=request.batch, learning_rate=request.learning_rate, seed=request.seed
+        epochs=request.epochs,
+        batch=request.batch,
+        learning_rate=request.learning_rate,
+        seed=request.seed,
+        start=start,
     )
     say = tell if team.leads else silence
     bar = tqdm(unit="step", desc="training", disable=quiet(team))

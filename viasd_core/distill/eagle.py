@@ -187,6 +187,10 @@ class EagleObjective:
         state["fc.weight"] = state["fc.weight"] / self.scale.flatten()
         return state
 
+    def take(self, weights: dict[str, Tensor]) -> None:
+        fused = weights["fc.weight"].to(self.scale.device) * self.scale.flatten()
+        self.module.load_state_dict(weights | {"fc.weight": fused})
+
     def config(self) -> dict[str, Any]:
         return {
             **layer_facts(self.target),

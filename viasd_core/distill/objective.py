@@ -61,6 +61,10 @@ class Objective(Protocol):
         """The trained tensors as the file holds them."""
         ...
 
+    def take(self, weights: dict[str, Tensor]) -> None:
+        """Train on from tensors that `weights` gave."""
+        ...
+
     def config(self) -> dict[str, Any]:
         """config.json"""
         ...

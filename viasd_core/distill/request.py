@@ -31,6 +31,7 @@ class Request:
     batch: int = 16
     learning_rate: float = 1e-3
     seed: int = 0
+    start: str = ""  # a drafter to go on from: a shipped name, or a folder
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

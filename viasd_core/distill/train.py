@@ -36,6 +36,7 @@ class Training:
     save_every: int = 50
     patience: int = 8
     seed: int = 0
+    start: str = ""  # digest of the weights gone on from
 
 
 @dataclass
@@ -88,6 +89,8 @@ class Trainer:
         """Train to the end, or to the early stop; the module then holds the best weights seen."""
         self._resume()
         first = self.progress.step
+        if self.training.start and first == 0:
+            self._measure()  # what it is to be better than
         for step, batch in self._batches(first):
             if self.progress.stale >= self.training.patience:
                 self.report("stop", {"step": step, "stale": self.progress.stale})
