@@ -15,7 +15,7 @@ from .layers import BlockRunner
 from .method_options import DRAFTER_SHAPES, wrong_shape
 from .presets import DrafterSpec, Preset, load_preset, parse_drafter
 from .settings import Settings
-from .sources import LoadedModel, load_model, parse_source, resolve
+from .sources import LoadedModel, Weights, load_model, parse_source, resolve
 from .tier_names import MODEL_TIER
 
 SHOWN = 3  # differing ids named in a message
@@ -119,18 +119,26 @@ def with_tiers(pair: ModelPair, settings: Settings) -> ModelPair:
 
     Raises SourceError; PairError for one with another vocabulary.
     """
-    names = [tier for tier in settings.tiers if isinstance(tier, str) and tier.startswith(MODEL_TIER)]
-    if not names:
-        return pair
     dtype = str(pair.verifier.dtype).removeprefix("torch.")
     loaded = {}
-    for name in names:
-        weights = resolve(parse_source(name.removeprefix(MODEL_TIER)))
-        if trained_format(read_config(weights.folder)) is not None:
-            raise PairError(f"tier {name} is a drafter that borrows from a verifier; name a whole model")
+    for name, weights in tier_weights(settings).items():
         loaded[name] = load_model(weights, dtype, pair.verifier.device.type)
         check_vocabulary(pair.verifier, loaded[name], "tier")
-    return replace(pair, tiers=loaded)
+    return replace(pair, tiers=loaded) if loaded else pair
+
+
+def tier_weights(settings: Settings) -> dict[str, Weights]:
+    """Where the models that `settings` names as slim verifiers lie, fetched if need be; quick to refuse one.
+
+    Raises SourceError; PairError for one that is no whole model.
+    """
+    found = {}
+    for name in settings.tiers:
+        if isinstance(name, str) and name.startswith(MODEL_TIER):
+            found[name] = resolve(parse_source(name.removeprefix(MODEL_TIER)))
+            if trained_format(read_config(found[name].folder)) is not None:
+                raise PairError(f"tier {name} is a drafter that borrows from a verifier; name a whole model")
+    return found
 
 
 def target_of(pair: ModelPair) -> Target:

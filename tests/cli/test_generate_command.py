@@ -209,6 +209,17 @@ def test_tiers_that_cannot_serve_are_one_sentence_and_status_2(
     assert said.startswith("error: ") and part in said
 
 
+def test_a_model_tier_that_does_not_exist_is_refused_before_the_verifier_is_loaded(
+    generate: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the verifier was loaded")
+
+    monkeypatch.setattr("viasd_core.pair.load_model", never)
+    assert generate("--tiers", "model:nowhere/to/be/found") == 2
+    assert "neither a folder that exists" in capsys.readouterr().err
+
+
 def mask_file(folder: Path, name: str, bits: str, **model: str) -> Path:
     path = folder / f"{name}.json"
     content = {"schema": SCHEMA, "model": model or {"sha256": "0" * 64}, "layers": 5, "mask": bits}

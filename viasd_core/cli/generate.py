@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         _check_target(args.trace)
 
-    from ..pair import load_pair, refuse_drafter, with_tiers
+    from ..pair import load_pair, refuse_drafter, tier_weights, with_tiers
     from ..recording import encode_prompt, record
     from ..self_check import self_check
     from ..suffix_choice import note, with_suffix
@@ -149,6 +149,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
     drafter = preset.drafter if args.drafter is None else parse_drafter(args.drafter)
     check_drafter(settings.method, drafter.kind)
+    tier_weights(settings)  # the verifier may take minutes to load
     pair = load_pair(
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
     )
