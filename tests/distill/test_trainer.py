@@ -121,6 +121,35 @@ def score(trained: Objective, paths: list[Path]) -> float:
     return found.score
 
 
+@pytest.mark.parametrize(
+    ("scores", "best"), [((0.9, 0.2, 0.6, 0.5, 0.4), (0, 0.9)), ((0.5, 0.2, 0.6, 0.5, 0.4), (4, 0.6))]
+)
+def test_patience_counts_from_what_steps_led_to_not_from_the_drafter_gone_on_from(
+    scores: tuple[float, ...], best: tuple[int, float], target: Target, paths: list[Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A finished drafter gets worse before it gets better; where it stays the best, it comes out again."""
+    told = iter(scores)
+
+    class Scripted(HeldOut):
+        scripted: float | None = None
+
+        @property
+        def score(self) -> float:
+            self.scripted = next(told) if self.scripted is None else self.scripted
+            return self.scripted
+
+    monkeypatch.setattr(train, "HeldOut", Scripted)
+    made = objective(target)
+    before = weights(made)
+    training = Training(
+        epochs=9, batch=8, learning_rate=3e-3, measure_every=2, measure_on=9, patience=2, start="digest"
+    )
+    progress = Trainer(made, paths, training, tmp_path / "s.pt", noted([])).run()
+    assert (progress.best_step, progress.best_score, progress.step) == (*best, 8)
+    assert torch.equal(weights(made)["norm.weight"], before["norm.weight"]) == (best[0] == 0)
+
+
 def test_an_early_stop_keeps_the_best_weights_seen(
     target: Target, paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

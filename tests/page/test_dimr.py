@@ -206,10 +206,27 @@ def test_the_penalties_offered_are_those_there_are() -> None:
     assert tuple(PHIS) == PENALTIES
 
 
-def test_beta_follows_alpha_unless_told_and_bad_ones_are_refused(desk: Desk) -> None:
+def test_beta_follows_alpha_unless_told(desk: Desk) -> None:
+    run = desk.search(alpha=0.2, beta=0)
+    until_ended(run)
+    assert identity_of(run)["score"]["cost"] == {"alpha": 0.2, "beta": 0.8, "phi": "hinge"}
     run = desk.search(alpha=0.2, beta=0.1)
     until_ended(run)
     assert run.state == "error" and "at least 1 - alpha" in run.last_words
+
+
+def test_resuming_reads_only_what_may_change(desk: Desk) -> None:
+    run = desk.search()
+    until_ended(run)
+    _, notice = desk.wiring.resume(desk.event(run), *desk.form(steps=10, inside="no mask", skip_ratio="x"))
+    assert notice["text"] == ""
+    until_ended(desk.found(run.id))
+
+
+def test_strangers_cannot_have_more_continued_than_memory_holds(desk: Desk) -> None:
+    desk = Desk(desk.engine, desk.pair, shared=True)
+    _, notice = desk.wiring.start(desk.event(), "tiny", OWN, *desk.form(prompts=1000, tokens=4096))
+    assert "prompts times tokens is 4096000; this page is shared, at most 8192 go" in notice["text"]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +241,9 @@ def test_beta_follows_alpha_unless_told_and_bad_ones_are_refused(desk: Desk) -> 
         ({"skip_ratio": "0.3"}, "skip_ratio is '0.3'"),
         ({"curve": "yes"}, "curve is 'yes'"),
         ({"own": ["a"]}, "own is"),
+        ({"own": "a\nb\nc", "prompts": 2}, "own has 3 prompts and prompts allows 2"),
         ({"own": "x" * 60_000}, "own has 60000 characters; at most 50000"),
-        ({"rho": 1.5}, r"rho is 1\.5; give a number from 0 to 1"),
+        ({"rho": 1.5}, r"rho is 1\.5; give a number from 0 to 0\.99"),
         ({"phi": "cubic"}, "phi is 'cubic'; choose one of hinge"),
         ({"inside": "1021"}, "inside is '1021'; give a layer mask of 0 and 1"),
         ({"ends": 1}, "ends is 1; give true or false"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..method_options import METHOD_OPTIONS, check_drafter
-from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, with_drafter, with_tiers
+from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, tier_weights, with_drafter, with_tiers
 from ..presets import Preset, load_preset, parse_drafter
 from ..recording import describe, encode_prompt
 from ..settings import Settings
@@ -52,6 +52,8 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     overrides = {**request.overrides, **fixed}
     settings = {method: method_settings(preset, method, overrides) for method in request.all_methods}
     variants = via_sd_variants(request, preset, overrides)
+    for chosen in variants.values():
+        tier_weights(chosen)  # before the verifier, which may take minutes to load
     say(f"loading {preset.name}")
     pair = load_pair(
         preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device

@@ -42,7 +42,7 @@ def by_task(prompts: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
     """The prompts of each data set, in the order of their first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for prompt in prompts:
-        found.setdefault(str(prompt["task"]), []).append(prompt)
+        found.setdefault(str(prompt["task"] or "others"), []).append(prompt)
     return found
 
 

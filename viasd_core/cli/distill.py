@@ -86,6 +86,10 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError(f"--slots shapes a block drafter; leave it out with --kind {args.kind}")
     if args.kind == "ar" and args.taps is not None:
         raise SettingsError("--taps shapes a drafter that reads features; leave it out with --kind ar")
+    shaped = [flag for flag in SHAPE if getattr(args, flag) not in (None, False)]
+    if args.start is not None and shaped:
+        flags = ", ".join("--" + flag.replace("_", "-") for flag in shaped)
+        raise SettingsError(f"{flags} shapes a fresh drafter; with --start leave it out")
     workers = default_workers(choose_device(args.device)) if args.workers is None else args.workers
     if workers < 1:
         raise SettingsError(f"--workers must be at least 1; got {workers}")
@@ -109,6 +113,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+SHAPE = ("blocks", "layers", "draft_vocab", "slots", "taps", "domino")
 FIELDS = (
     "tokens",
     "layers",

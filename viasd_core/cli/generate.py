@@ -75,7 +75,10 @@ def _add_sampling(group: Any) -> None:
 def _add_via_sd(group: Any) -> None:
     group.add_argument("--gamma", type=int, metavar="G", help="drafted tokens a cycle, at most")
     group.add_argument(
-        "--draft-p-min", type=float, metavar="P", help="end a draft before a token less likely than this"
+        "--draft-p-min",
+        type=float,
+        metavar="P",
+        help="end a draft where the drafter's likeliest token is below this",
     )
     group.add_argument("--alpha1", type=float, metavar="A")
     group.add_argument("--alpha2", type=float, metavar="A")

@@ -44,7 +44,7 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         f"prompts of {', '.join(facts['data'])}; every 32nd prompt was held out.",
         f"- Training: {facts['steps']:,} steps, best held-out figures at step {facts['best_step']:,}; "
         f"{facts['minutes']:.0f} minutes on {facts['hardware']}.",
-        *([f"- Gone on from the drafter {start}."] if (start := facts["settings"].get("start")) else []),
+        *gone_on(facts["settings"].get("start")),
         "- Settings: " + ", ".join(f"{key} {value}" for key, value in facts["settings"].items()) + ".",
         "",
         "Held-out acceptance by draft position (the first choice agrees with the verifier's; overlap is the",
@@ -57,3 +57,13 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         "",
     ]
     replace_file(folder / "README.md", lambda place: place.write_text("\n".join(lines), "utf-8"))
+
+
+def gone_on(start: str | None) -> list[str]:
+    """What the card says of a drafter that another one was the start of."""
+    if not start:
+        return []
+    return [
+        f"- Gone on from the drafter {start}. What is held out is told by a prompt's place among all: where "
+        "that drafter saw other prompts or another seed, it may have been trained on some of it."
+    ]

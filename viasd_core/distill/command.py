@@ -34,7 +34,7 @@ from .objective import Objective
 from .prompts import prepare, read_prompts
 from .request import Request
 from .shards import ShardFolder, read_shard
-from .start import Start, read_start, refuse_another_verifier, take_up
+from .start import Start, read_start
 from .team import Team, join_team
 from .texts import read_texts, write_texts
 from .train import Progress, Trainer, Training
@@ -67,13 +67,17 @@ def distill(
     started = time.perf_counter()
     texts = read_prompts(data, task)
     start = read_start(request.start) if request.start else None
+    if start:
+        request = start.shaping(request)
+        if out.resolve() == start.folder:
+            raise SettingsError(f"--start and --out are both {out}; give the new drafter a folder of its own")
     team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
     target = target_of(pair)
-    check_shape(request, target)
     if start:
-        refuse_another_verifier(start, public_identity(pair.verifier.identity))
+        start.refuse_for(public_identity(pair.verifier.identity), target.runner.vocab_size)
+    check_shape(request, target)
     prompts, too_long = prepare(pair, texts, longest=request.longest_prompt, seed=request.seed)
     say = tell if team.leads else silence
     say(f"{len(prompts)} prompts; {too_long} left out as empty or above {request.longest_prompt} tokens")
@@ -83,7 +87,7 @@ def distill(
         longest_prompt=request.longest_prompt,
         max_new_tokens=request.max_new_tokens,
         temperatures=request.temperatures,
-        taps=default_taps(target.runner.n_layers, taps_for(request, target)),
+        taps=(start.taps if start else ()) or default_taps(target.runner.n_layers, taps_for(request, target)),
         seed=request.seed,
     )
     digest = hashlib.sha256(json.dumps([prompt.ids for prompt in prompts]).encode()).hexdigest()
@@ -175,35 +179,46 @@ def make_objective(
     vocab_size = target.runner.vocab_size
     draft_ids = start.draft_ids(vocab_size) if start else most_frequent(counts, request.draft_vocab)
     kept = float(counts[draft_ids].sum() / counts.sum())
-    origins = request.origins or (start.origins if start else ())
-    origins = origins or tuple(most_important(target, some_texts(folder), request.blocks))
+    origins = request.origins or most_important(target, some_texts(folder), request.blocks)
     say(
         f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; "
         f"blocks start from layers {','.join(map(str, origins))}"
     )
     torch.manual_seed(request.seed)
-    scale = feature_scale(folder.paths()[0])
-    objective: Objective
-    if request.kind == "ar":
-        objective = ArObjective(target, origins, draft_ids)
-    elif request.kind == "eagle":
-        objective = EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
-    else:
-        mask = start.mask_token if start else None
-        objective = BlockObjective(
-            target,
-            plan.taps,
-            origins,
-            draft_ids,
-            slots=request.slots,
-            mask_token=unused_id(counts) if mask is None else mask,
-            domino=request.domino,
-            shift=True,
-            scale=scale,
-        )
+    objective = fresh(request, target, plan, origins, draft_ids, counts, folder, start)
     if start:
-        take_up(objective, start)
+        start.lend(objective)
     return objective
+
+
+def fresh(
+    request: Request,
+    target: Target,
+    plan: Plan,
+    origins: Sequence[int],
+    draft_ids: Tensor,
+    counts: Tensor,
+    folder: ShardFolder,
+    start: Start | None,
+) -> Objective:
+    """An untrained drafter of the wanted shape."""
+    if request.kind == "ar":
+        return ArObjective(target, origins, draft_ids)
+    scale = feature_scale(folder.paths()[0])
+    if request.kind == "eagle":
+        return EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
+    known = start.mask_token if start else None
+    return BlockObjective(
+        target,
+        plan.taps,
+        origins,
+        draft_ids,
+        slots=request.slots,
+        mask_token=unused_id(counts) if known is None else known,
+        domino=request.domino,
+        shift=True,
+        scale=scale,
+    )
 
 
 def most_frequent(counts: Tensor, size: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ..drafters.borrowed import ARCHITECTURE as AR
 from ..drafters.borrowed import from_offsets
 from ..drafters.checkpoints import Checkpoint
+from ..drafters.dflash import ARCHITECTURE as BLOCK
+from ..drafters.eagle import AUX_LAYERS
 from ..errors import DataError, SettingsError
 from ..presets import PRESETS, shipped_drafters
+from .eagle import ARCHITECTURE as EAGLE
 from .objective import Objective
+from .request import Request
 
-ABOUT = ("trained_for", "architectures")  # told apart from the shape
+KINDS = {AR: "ar", EAGLE: "eagle", BLOCK: "block"}
 
 
 @dataclass(frozen=True)
@@ -28,23 +33,62 @@ class Start:
     """A finished drafter on disk, read whole. `digest` tells its weights from others."""
 
     name: str
-    config: Mapping[str, Any]
+    folder: Path
+    kind: str
+    trained_for: Mapping[str, Any]
+    origins: tuple[int, ...]
+    taps: tuple[int, ...]  # none for kind ar
+    slots: int  # of a block drafter, as the next two
+    domino: bool
+    mask_token: int | None
     tensors: Mapping[str, Tensor]
     digest: str
 
-    @property
-    def origins(self) -> tuple[int, ...]:
-        return tuple(self.config.get("initialised_from_layers") or ())
-
-    @property
-    def mask_token(self) -> int | None:
-        """The id whose embedding stands for what is not known yet, of a block drafter."""
-        found = (self.config.get("dflash_config") or {}).get("mask_token_id")
-        return None if found is None else int(found)
+    def shaping(self, request: Request) -> Request:
+        """The request with this drafter's shape. Raises SettingsError for another kind."""
+        if request.kind != self.kind:
+            raise SettingsError(f"--start {self.name} is of kind {self.kind}; give --kind {self.kind}")
+        shape: dict[str, Any] = {"origins": self.origins, "draft_vocab": len(self.tensors["d2t"])}
+        if self.taps:
+            shape["taps"] = len(self.taps)
+        if self.kind == "block":
+            shape |= {"slots": self.slots, "domino": self.domino}
+        return replace(request, layers=0, **shape)
 
     def draft_ids(self, vocab_size: int) -> Tensor:
         """Raises SourceError."""
-        return from_offsets(Checkpoint(self.name, Path(), self.config, {}), self.tensors["d2t"], vocab_size)
+        return from_offsets(Checkpoint(self.name, Path(), {}, {}), self.tensors["d2t"], vocab_size)
+
+    def refuse_for(self, verifier: Mapping[str, Any], vocab_size: int) -> None:
+        """Raises SettingsError, SourceError where the drafter's verifier was another."""
+        ours, theirs = ({key: told.get(key) for key in PROOFS} for told in (verifier, self.trained_for))
+        sure = [key for key in PROOFS[:-1] if ours[key] and theirs[key]] or ["id"]
+        if any(ours[key] != theirs[key] for key in sure):
+            proof = "" if sure == ["id"] else f" with another {sure[0]}"
+            raise SettingsError(
+                f"--start {self.name} was trained for {theirs['id']}{proof}, and the verifier is "
+                f"{ours['id']}; leave --start out"
+            )
+        self.draft_ids(vocab_size)
+        if self.mask_token is not None and not 0 <= self.mask_token < vocab_size:
+            raise SettingsError(f"--start {self.name} names an id {self.mask_token} that the verifier lacks")
+
+    def lend(self, objective: Objective) -> None:
+        """Give a fresh objective the drafter's weights. Raises SettingsError where its shape is another."""
+        ours, theirs = (
+            {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "d2t"}
+            for tensors in (objective.weights(), self.tensors)
+        )
+        different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        if different:
+            raise SettingsError(
+                f"--start {self.name} does not hold the tensors its config asks for: {different[0]} differs"
+            )
+        with torch.no_grad():
+            objective.take({name: self.tensors[name].float() for name in ours})
+
+
+PROOFS = ("sha256", "revision", "id")  # what tells one verifier from another, the surest first
 
 
 def read_start(given: str) -> Start:
@@ -55,35 +99,32 @@ def read_start(given: str) -> Start:
         config = json.loads((folder / "config.json").read_text("utf-8"))
         content = path.read_bytes()
         tensors = load_file(path)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise DataError(f"--start {given} is no drafter that distill made: {error}") from error
-    if not isinstance(config, dict) or "trained_for" not in config or "d2t" not in tensors:
-        raise DataError(f"--start {given} is no drafter that distill made; name the folder of one")
-    return Start(folder.name, config, tensors, hashlib.sha256(content).hexdigest())
-
-
-def refuse_another_verifier(start: Start, verifier: Mapping[str, Any]) -> None:
-    """Raises SettingsError for a drafter whose verifier was another."""
-    theirs = start.config["trained_for"]
-    told = {key for key in ("id", "sha256", "revision") if theirs.get(key) and verifier.get(key)}
-    if any(theirs[key] != verifier[key] for key in told):
-        raise SettingsError(
-            f"--start {start.name} was trained for {theirs.get('id')}, and the verifier is {verifier['id']}; "
-            "leave --start out"
+        block = config.get("dflash_config") or {}
+        taps = (config.get("eagle_config") or {}).get(AUX_LAYERS) or block.get("target_layer_ids") or ()
+        if not tensors["d2t"].dim() == 1 or not config["trained_for"]["id"]:
+            raise ValueError("its d2t or its verifier is not told")
+        return Start(
+            folder.resolve().name,
+            folder.resolve(),
+            KINDS[config["architectures"][0]],
+            dict(config["trained_for"]),
+            tuple(map(whole, config["initialised_from_layers"])),
+            tuple(map(whole, taps)),
+            whole(config.get("block_size", 0)),
+            block.get("projector_type") == "domino",
+            whole(block["mask_token_id"]) if "mask_token_id" in block else None,
+            tensors,
+            hashlib.sha256(content).hexdigest(),
         )
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, SafetensorError) as error:
+        raise DataError(
+            f"--start {given} is no drafter that distill made ({type(error).__name__}: {error}); name the "
+            "folder of one"
+        ) from error
 
 
-def take_up(objective: Objective, start: Start) -> None:
-    """Give a fresh objective the drafter's weights. Raises SettingsError where its shape is another."""
-    ours, theirs = (
-        {key: value for key, value in config.items() if key not in ABOUT}
-        for config in (json.loads(json.dumps(objective.config())), start.config)
-    )
-    different = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-    if different or objective.config()["architectures"] != start.config.get("architectures"):
-        raise SettingsError(
-            f"--start {start.name} is a drafter of another shape: it differs in "
-            f"{', '.join(different) or 'kind'}; give the settings on its card"
-        )
-    with torch.no_grad():
-        objective.take({name: tensor.float() for name, tensor in start.tensors.items() if name != "d2t"})
+def whole(value: Any) -> int:
+    """A whole number of a config that anybody may have edited. Raises TypeError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

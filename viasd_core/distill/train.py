@@ -47,6 +47,7 @@ class Progress:
     best_step: int = 0
     best: dict[str, list[float]] = field(default_factory=dict)
     best_score: float = -1.0
+    newest_score: float = -1.0  # the best of those that steps led to: a drafter gone on from has its own
     stale: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Trainer:
         self.objective, self.paths, self.training = objective, paths, training
         self.state, self.report = state, report
         self.made_with = {
-            "training": asdict(training),
+            "training": {name: value for name, value in asdict(training).items() if value != ""},
             "answers": [path.name for path in paths],
             "drafter": objective.config(),
         }
@@ -154,18 +155,14 @@ class Trainer:
         now = {"agree": found.shares("agree"), "overlap": found.shares("overlap")}
         progress = self.progress
         progress.history.append({"step": progress.step, "score": found.score, **now})
+        if progress.step:
+            progress.stale = 0 if found.score > progress.newest_score else progress.stale + 1
+            progress.newest_score = max(progress.newest_score, found.score)
         if found.score > progress.best_score:
-            progress.best_score, progress.best_step, progress.best, progress.stale = (
-                found.score,
-                progress.step,
-                now,
-                0,
-            )
+            progress.best_score, progress.best_step, progress.best = found.score, progress.step, now
             self.best = {
                 name: value.detach().clone() for name, value in self.objective.module.state_dict().items()
             }
-        else:
-            progress.stale += 1
         self.report("held-out", {"step": progress.step, "score": found.score, **now})
 
     def _save(self) -> None:

@@ -28,8 +28,8 @@ class Draft:
         """The tokens before the first whose raw row gives no token a probability of `p_min`."""
         if p_min <= 0 or self.logits is None or not self.length:
             return self
-        unsure = (raw_log_probs(self.logits).amax(-1).exp() < p_min).cumsum(0)
-        return self.cut(int((unsure == 0).sum()))
+        doubts = (raw_log_probs(self.logits).amax(-1).exp() < p_min).cumsum(0)
+        return self.cut(int((doubts == 0).sum()))
 
     def cut(self, length: int) -> Draft:
         """The first `length` tokens."""

