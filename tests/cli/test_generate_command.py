@@ -209,6 +209,16 @@ def test_tiers_that_cannot_serve_are_one_sentence_and_status_2(
     assert said.startswith("error: ") and part in said
 
 
+def test_a_draft_ends_where_the_drafter_is_unsure(
+    generate: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 1 nothing is sure enough to be drafted, and the forwards that found so are told."""
+    assert generate("--method", "sd", "--draft-p-min", "1", "--max-new-tokens", "8", "--json") == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["settings"]["draft_p_min"] == 1.0
+    assert found["counts"]["target"] == 8 and found["draft_forwards"] >= 7
+
+
 def test_a_model_tier_that_does_not_exist_is_refused_before_the_verifier_is_loaded(
     generate: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

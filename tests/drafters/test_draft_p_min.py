@@ -55,13 +55,16 @@ def likeliest(trace: Trace) -> list[list[float]]:
     return found
 
 
-@pytest.mark.parametrize("drafter", ["model", "nested", "own"])
-@pytest.mark.parametrize("method", ["sd", "via-sd"])
+@pytest.mark.parametrize(
+    ("drafter", "method"),
+    [(drafter, method) for drafter in ("model", "nested", "own") for method in ("sd", "via-sd")]
+    + [("model", "lossy-sd")],
+)
 @pytest.mark.parametrize("p_min", [0.2, 0.6])
 def test_the_text_stays_the_verifiers_and_no_doubtful_token_is_drafted(
     drafter: str, method: str, p_min: float
 ) -> None:
-    """Strict VIA-SD and SD give plain decoding's text; ends are told by the row before the draw."""
+    """SD, lossy SD without slack and strict VIA-SD give plain decoding's text."""
     pair, ids = models.pair("llama", drafter), models.prompt(7)
     more: dict[str, Any] = {"strict": True, "mask": "even", "skip_ratio": 0.5} if method == "via-sd" else {}
     plain = models.run(pair, ids, Settings(method="ar", max_new_tokens=40))
