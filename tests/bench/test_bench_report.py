@@ -77,6 +77,14 @@ def test_an_interval_around_one_is_called_no_difference() -> None:
     assert payoff.verdict(None, None) == "one prompt cannot tell"
 
 
+@pytest.mark.parametrize(
+    ("via", "sd"), [("via-sd", "sd"), ("via-sd, lookup", "sd, lookup"), ("via-sd, r 0.3", "sd")]
+)
+def test_via_sd_is_compared_with_the_speculation_of_the_same_drafter(via: str, sd: str) -> None:
+    labels = ("ar", "sd", "via-sd", "sd, lookup", "via-sd, lookup", "via-sd, r 0.3")
+    assert payoff.rival({"methods": [{"label": label} for label in labels]}, via) == sd
+
+
 def test_one_prompt_gives_a_ratio_without_an_interval() -> None:
     text = report.markdown(document(count=1), "r.json")
     assert cells(text, "### Speed", "sd")[2] == "2.00"

@@ -56,6 +56,12 @@ def fastest(methods: Sequence[dict[str, Any]], method: str) -> str:
     return str(max(own, key=lambda entry: entry["tokens_per_s"])["label"])
 
 
+def rival(result: dict[str, Any], via: str) -> str:
+    """The speculative decoding that label `via` is compared with: the one with the same drafter."""
+    labels = {entry["label"] for entry in result["methods"]}
+    return own if (own := via.removeprefix("via-")) in labels else "sd"
+
+
 def compare(result: dict[str, Any], via: str, sd: str) -> dict[str, Any]:
     """Measured speed of label `via` over label `sd` on the same prompts: {"ratio", "ci", "verdict"}."""
     prompts: Sequence[dict[str, Any]] = result["prompts"]

@@ -165,7 +165,7 @@ def skips_text(result: dict[str, Any]) -> str:
     )  # fmt: skip
     rows = []
     for entry in skipping:
-        measured = payoff.compare(result, entry["label"], "sd")
+        measured = payoff.compare(result, entry["label"], payoff.rival(result, entry["label"]))
         rows.append(
             (
                 entry["label"],
