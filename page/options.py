@@ -211,6 +211,10 @@ OPTIONS = (
         "number", high=1, step=0.05,
     ),
     Option(
+        "lookup_first", "look up first", "what followed the same words earlier, before the drafter is asked",
+        "switch",
+    ),
+    Option(
         "after_escalation", "after escalation", "who judges the rest of the block", "choice",
         choices=_words("gate", "q"),
     ),

@@ -18,13 +18,13 @@ TIER_OPTIONS = frozenset(
 )  # fmt: skip
 METHOD_OPTIONS: dict[str, frozenset[str]] = {
     "ar": frozenset(),
-    "sd": frozenset({"gamma", "draft_p_min", "bonus"}),
-    "lossy-sd": frozenset({"gamma", "draft_p_min", "bonus", "alpha", "beta"}),
+    "sd": frozenset({"gamma", "draft_p_min", "lookup_first", "bonus"}),
+    "lossy-sd": frozenset({"gamma", "draft_p_min", "lookup_first", "bonus", "alpha", "beta"}),
     "via-sd": frozenset(
         {
-            "alpha1", "alpha2", "gamma", "draft_p_min", "skip_ratio", "mask", "gate", "rule_c", "alpha",
-            "beta", "slim_kv", "debt_cap", "bonus", "bonus_threshold", "after_escalation", "regenerate",
-            "strict", "final_audit", "core_thresholds", "tiers",
+            "alpha1", "alpha2", "gamma", "draft_p_min", "lookup_first", "skip_ratio", "mask", "gate",
+            "rule_c", "alpha", "beta", "slim_kv", "debt_cap", "bonus", "bonus_threshold", "after_escalation",
+            "regenerate", "strict", "final_audit", "core_thresholds", "tiers",
         }
     ),
     "block": frozenset(),

@@ -45,6 +45,7 @@ class Settings:
     min_p: float = 0.0
     seed: int = 0
     gamma: int = 5  # drafted tokens a cycle, at most
+    lookup_first: bool = False  # copy what followed the same words earlier before the drafter is asked
     draft_p_min: float = (
         0.0  # a draft ends before a token of which the drafter is less sure than this; 0: off
     )
@@ -112,7 +113,7 @@ class Settings:
         for name in ("b_max", "beam", "max_positions"):
             _integer(name, getattr(self, name), 1, MAX_GAMMA)
         _choice("suffix", self.suffix, SUFFIXES)
-        for name in (*SWITCHED_OFF, "strict", "trace"):
+        for name in (*SWITCHED_OFF, "lookup_first", "strict", "trace"):
             value = getattr(self, name)
             _require(isinstance(value, bool), f"{name} is {value!r}; give true or false")
         if self.debt_cap is not None:
@@ -233,6 +234,11 @@ class Settings:
         """The method's options that have an effect."""
         known = METHOD_OPTIONS[self.method]
         return known - TIER_OPTIONS if self.method == "cure" and not self.tiers else known
+
+    @property
+    def copies_first(self) -> bool:
+        """`lookup_first` where the method has it."""
+        return self.lookup_first and "lookup_first" in self.own_options
 
     @property
     def least_sure(self) -> float:

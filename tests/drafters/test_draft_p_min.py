@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from drafters.checkpoint_files import eagle, target_of
 from drafters.runs import (
     GREEDY,
     begun,
@@ -21,11 +20,10 @@ from drafters.runs import (
     sampled_p_values,
     state_follows_from_the_text,
 )
+from drafters.small import eagle_pair
 from oracle import models
 from scripted import run
-from toys import toy_pair
 from viasd_core.drafters.checkpoints import Trained
-from viasd_core.drafters.eagle import load
 from viasd_core.errors import SettingsError
 from viasd_core.method_options import refuse_unused
 from viasd_core.pair import ModelPair
@@ -38,12 +36,7 @@ PROMPT = [5, 1, 7, 3]
 
 
 def small(tmp_path: Path, kind: str, vocab: int = 8) -> tuple[ModelPair, Trained]:
-    """So few ids that random drafts are often right, and often nearly even."""
-    if kind == "block":
-        return block_drafter(tmp_path, vocab=vocab)
-    pair = toy_pair(drafter="none", layers=6, vocab=vocab)
-    target = target_of(pair)
-    return pair, load(eagle(tmp_path, target.config, vocab - 1, seed=5), target)
+    return block_drafter(tmp_path, vocab=vocab) if kind == "block" else eagle_pair(tmp_path, vocab)
 
 
 def likeliest(trace: Trace) -> list[list[float]]:

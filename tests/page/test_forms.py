@@ -89,7 +89,8 @@ def test_every_option_reaches_the_settings_of_a_method_that_uses_it(catalog: Cat
     three_tiers = {
         "gamma": 3, "alpha1": 0.0, "alpha2": 0.125, "skip_ratio": 0.3, "gate": "literal", "rule_c": "lossy",
         "alpha": 0.25, "beta": 2.0, "strict": False, "slim_kv": "own", "bonus": "slim",
-        "after_escalation": "q", "draft_p_min": 0.3, "debt_cap": 4, "mask": "even", "tiers": "0.5, 0.25",
+        "after_escalation": "q", "draft_p_min": 0.3, "lookup_first": True, "debt_cap": 4,
+        "mask": "even", "tiers": "0.5, 0.25",
     }  # fmt: skip
     trees = {
         "tau_margin": 0.5, "margin_scale": 2.0, "v_max": 32, "b_max": 3, "max_positions": 2, "beam": 4,

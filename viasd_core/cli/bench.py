@@ -97,6 +97,7 @@ def add_parser(commands: Any) -> None:
         parser.add_argument(
             "--" + name.replace("_", "-"), type=kind, metavar="X", help="in place of the preset's"
         )
+    parser.add_argument("--lookup-first", action="store_true", default=None, help="as generate takes it")
     parser.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
     parser.add_argument(
         "--drafter", metavar="D", help="none, layer-skip, lookup, a shipped drafter or a source"
@@ -163,7 +164,7 @@ def request_from(args: argparse.Namespace) -> Request:
     if missing:
         flags = ", ".join("--" + flag for flag in missing)
         raise SettingsError(f"bench needs {flags}; see `bench --help`, or use `bench report RESULT.json`")
-    overrides: dict[str, Any] = {name: getattr(args, name) for name in OVERRIDES}
+    overrides: dict[str, Any] = {name: getattr(args, name) for name in (*OVERRIDES, "lookup_first")}
     return Request(
         preset=args.preset,
         methods=split_names(args.methods),

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..presets import Preset
 
 ON_SWITCHES = {
-    "strict": "lossless by retro-audit: roll back to the first token q disagrees with (temperature 0)"
+    "lookup-first": "copy what followed the same words earlier in the text before the drafter is asked",
+    "strict": "lossless by retro-audit: roll back to the first token q disagrees with (temperature 0)",
 }
 OFF_SWITCHES = {
     "regenerate": "send region B to q as well (binary hierarchical SD)",

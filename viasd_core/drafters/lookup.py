@@ -31,6 +31,18 @@ def find_continuation(text: np.ndarray, count: int) -> np.ndarray:
     return text[:0]
 
 
+def copied(
+    text: Sequence[int], count: int, vocab_size: int, device: torch.device, dtype: torch.dtype
+) -> Draft:
+    """A draft of the ids behind an earlier occurrence of the text's end; empty where there is none.
+
+    Its rows are one-hot, in float64 for a model in float64, else float32.
+    """
+    tokens = to_device(find_continuation(np.asarray(text), count).tolist(), device)
+    rows = one_hot(tokens, vocab_size).to(torch.float64 if dtype == torch.float64 else torch.float32)
+    return Draft(tokens, rows, None, 0)
+
+
 class LookupDrafter:
     """A deterministic proposal: its rows are one-hot, so the accept test q/p and the residual stay exact."""
 
@@ -38,17 +50,14 @@ class LookupDrafter:
 
     def __init__(self, vocab_size: int, device: torch.device, dtype: torch.dtype, n_ctx: int) -> None:
         self.n_ctx = n_ctx
-        self._vocab_size, self._device = vocab_size, device
-        self._dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self._vocab_size, self._device, self._dtype = vocab_size, device, dtype
         self._context: list[int] = []
 
     def begin(self, context: Sequence[int]) -> None:
         self._context = list(context)
 
     def draft(self, count: int, sampling: Sampling, noise: Noise, p_min: float = 0.0) -> Draft:
-        found = find_continuation(np.asarray(self._context), count)
-        tokens = to_device(found.tolist(), self._device)
-        return Draft(tokens, one_hot(tokens, self._vocab_size).to(self._dtype), None, 0)
+        return copied(self._context, count, self._vocab_size, self._device, self._dtype)
 
     def commit(self, tokens: Sequence[int], start: int) -> None:
         self._context[start:] = tokens

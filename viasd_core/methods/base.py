@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..drafters.base import BlockParallel, Draft, Drafter
+from ..drafters.lookup import copied
 from ..live import Knobs
 from ..method_options import BLOCK_METHODS
 from ..probs import Noise, Sampling, draw, logits_to_probs, raw_log_probs
@@ -76,8 +77,16 @@ def draft_block(run: Run, *, bonus_possible: bool, sampling: Sampling | None = N
     if run.drafter is None or count < 1:
         return None
     with run.clock.phase("draft"):
+        if run.settings.copies_first and (repeated := look_up(run, count)).length:
+            return repeated
         p_min = run.settings.least_sure
         return run.drafter.draft(count, sampling or run.sampling, run.noise, p_min).confident(p_min)
+
+
+def look_up(run: Run, count: int) -> Draft:
+    """What followed the same words earlier in the text; the run's drafter is not asked then."""
+    runner = run.verifier.runner
+    return copied(run.tokens, count, runner.vocab_size, runner.device, runner.dtype)
 
 
 def draft_room(run: Run, *, bonus_possible: bool) -> int:
