@@ -100,7 +100,7 @@ def test_the_drafters_state_is_that_of_a_fresh_replay_behind_cut_drafts(name: st
     assert len(state_follows_from_the_text(pair, trained, settings, cycles=18)) > 8
 
 
-@pytest.mark.parametrize("kind", ["eagle", "block"])
+@pytest.mark.parametrize("kind", ["eagle", pytest.param("block", marks=pytest.mark.slow)])
 def test_the_sampled_law_does_not_change(kind: str, tmp_path: Path) -> None:
     """Were the end told by the drawn token, unlikely tokens would be drafted too rarely."""
     pair, trained = small(tmp_path, kind, vocab=4)

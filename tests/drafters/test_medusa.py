@@ -172,6 +172,7 @@ def test_a_prompt_of_one_token_starts_without_a_draft(tmp_path: Path) -> None:
     assert [cycle.drafted for cycle in trace.cycles][:2] == [0, 2]
 
 
+@pytest.mark.slow
 def test_sampled_text_with_the_heads_follows_the_verifiers_law(tmp_path: Path) -> None:
     pair, trained = small(tmp_path, vocab=4, draft_vocab=3)
     ours, other = sampled_p_values(pair, trained, [1, 3, 0], runs=400)

@@ -20,7 +20,7 @@ def test_a_hostile_prompt_is_inert_in_a_live_run(open_tab: OpenTab) -> None:
     tab.stopped()
     expect(tab.page.locator(".viasd .prompt")).to_contain_text("<img src=x onerror=")
     assert tab.page.evaluate("window.__pwned") is None
-    assert tab.page.locator(".viasd img, .viasd script").count() == 0
+    expect(tab.page.locator(".viasd img, .viasd script")).to_have_count(0)
 
 
 def test_a_hostile_prompt_that_is_refused_is_inert_in_the_notice(open_tab: OpenTab) -> None:
@@ -42,7 +42,7 @@ def test_hostile_tokens_and_titles_are_inert_in_a_recorded_run(open_tab: OpenTab
     for token in tab.page.locator(".viasd .tokens .t").all()[:2]:
         token.click()
     assert tab.page.evaluate("window.__pwned") is None
-    assert tab.page.locator(".viasd img, .viasd script, #viasd-example img").count() == 0
+    expect(tab.page.locator(".viasd img, .viasd script, #viasd-example img")).to_have_count(0)
 
 
 def test_charts_are_drawn_with_the_installed_plotly_and_have_height(open_tab: OpenTab) -> None:

@@ -74,6 +74,7 @@ def test_speculative_decoding_draws_every_pair_of_tokens_with_exactly_the_verifi
     assert episode_p_value(outputs, joint_law(near(q, 0.25, 4), 2)) < CHANCE, "the test sees no difference"
 
 
+@pytest.mark.slow
 def test_speculative_decoding_keeps_the_processed_law_under_temperature_and_top_k() -> None:
     """I3 for processed rows, behind every pair of preceding tokens."""
     q = random_table(5, 2, 5)

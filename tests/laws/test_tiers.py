@@ -95,7 +95,13 @@ def tier_law(
     return law + np.minimum(p, q) * open_ + refused * left / max(left.sum(), 1e-300)
 
 
-@pytest.mark.parametrize("tiers", [(WEAK, STRONG), (WEAK, MODEL)], ids=["masks", "mask and model"])
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        pytest.param((WEAK, STRONG), id="masks"),
+        pytest.param((WEAK, MODEL), id="mask and model", marks=pytest.mark.slow),
+    ],
+)
 def test_a_token_follows_the_one_step_law_of_its_tiers(tiers: tuple[str, ...]) -> None:
     """V3 with two slim verifiers; the law without the second, and q itself, must fail."""
     q = random_table(5, 1, 208)

@@ -36,8 +36,8 @@ def test_a_repair_that_lost_is_told_as_branch_0_winning(cure: Page) -> None:
     expect(cure.locator(".tree-verdict")).to_have_text(
         "Branch 0 won: it kept 2 of 3, and no repair got further."
     )
-    assert cure.locator(".tree-node.best").count() == 2
-    assert cure.locator(".tree-node.best.repair").count() == 0
+    expect(cure.locator(".tree-node.best")).to_have_count(2)
+    expect(cure.locator(".tree-node.best.repair")).to_have_count(0)
 
 
 SPOKEN: dict[str, tuple[dict[str, Any], str, int]] = {  # changes of cycle 1, the sentence, bars
@@ -119,7 +119,7 @@ def test_a_repaired_position_without_a_node_keeps_its_diamond(left_out: tuple[Pa
     page, _ = left_out
     page.get_by_role("button", name="previous repair").click()
     forks = page.locator(".tree-node:has(.tree-fork)")
-    assert forks.count() >= 1
+    expect(forks.first).to_be_visible()
     expect(forks.first.locator(".tree-ufp:not(.hollow)")).to_have_count(1)
     expect(page.locator(".tree-node .tree-ufp:not(.hollow)")).to_have_count(1)
     expect(forks.first.locator(".tree-margin")).to_have_count(0)

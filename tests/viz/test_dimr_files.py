@@ -163,7 +163,7 @@ def test_hostile_words_in_a_file_are_inert(open_panel: OpenPanel, tmp_path: Path
     page.mouse.move(*centre(points(page).first))
     expect(page.locator(".dimr-curve-box")).to_contain_text("onerror")
     assert page.evaluate("window.__hit") is None
-    assert page.locator(".viasd img, .viasd script").count() == 0
+    expect(page.locator(".viasd img, .viasd script")).to_have_count(0)
 
 
 def test_a_trace_with_a_search_shows_it_below_the_run_and_one_without_does_not(

@@ -97,5 +97,5 @@ def test_hostile_knob_values_are_inert_in_the_charts(
     page.wait_for_selector(".charts .annotation-text")
     notes = page.locator(".charts .annotation-text")
     assert any(CORPUS[name][:20] in (text or "") for text in notes.all_text_contents())
-    assert page.locator(".charts a, .charts b, .charts img").count() == 0
+    expect(page.locator(".charts a, .charts b, .charts img")).to_have_count(0)
     assert page.evaluate("window.__hit") is None

@@ -244,7 +244,7 @@ def test_a_hostile_warning_is_inert(page: Page, show: Callable[..., None], name:
     show(page, checked({"agreement": 0.5, "positions": 8, "warning": HOSTILE[name]}))
     expect(page.locator(".drafter-warning")).not_to_be_empty()
     assert page.evaluate("window.__hit") is None
-    assert page.locator(".drafter-warning *").count() == 0
+    expect(page.locator(".drafter-warning *")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 

@@ -61,7 +61,7 @@ def test_clicking_a_token_pins_it_with_its_cycle(via_sd: Page) -> None:
     expect(lines.nth(2)).to_contain_text("the full verifier refused it (region C).")
     expect(lines.nth(3)).to_have_class("discarded dim")
     expect(lines.nth(4)).to_have_class("rewritten_full now")
-    assert via_sd.locator(".tokens .t.cyc").count() == 5
+    expect(via_sd.locator(".tokens .t.cyc")).to_have_count(5)
     expect(via_sd.locator(".cycle-panel .phase-labels")).to_contain_text("slim 0.340 ms")
     expect(via_sd.locator(".cycle-note")).to_contain_text("Full verifier called: region C.")
 
@@ -99,7 +99,7 @@ def test_a_token_that_holds_part_of_a_character_can_be_inspected(via_sd: Page) -
 
 
 def test_the_keyboard_walks_tokens_and_cycles(via_sd: Page) -> None:
-    assert via_sd.locator(".tokens [tabindex]").count() == 1
+    expect(via_sd.locator(".tokens [tabindex]")).to_have_count(1)
     token(via_sd, 0).focus()
     via_sd.keyboard.press("ArrowRight")
     expect(via_sd.locator(".card")).to_contain_text("“ants”")
@@ -113,7 +113,7 @@ def test_the_keyboard_walks_tokens_and_cycles(via_sd: Page) -> None:
     assert cursor(via_sd)["pos"] == 9
     via_sd.keyboard.press("Home")
     assert cursor(via_sd)["pos"] == 0
-    assert via_sd.locator(".tokens [tabindex]").count() == 1
+    expect(via_sd.locator(".tokens [tabindex]")).to_have_count(1)
     via_sd.keyboard.press("Escape")
     assert cursor(via_sd)["pinned"] is False
     expect(via_sd.locator(".inspector")).to_contain_text("Click a token")
@@ -173,6 +173,6 @@ def test_tiers_differ_without_colour(via_sd: Page) -> None:
 
 def test_repair_branches_are_marked_over_their_tier(page: Page, show: Callable[..., None]) -> None:
     show(page, sample_traces.tree_trace())
-    assert page.locator(".tokens .t.F.rep").count() == 2
-    assert page.locator(".tokens .t.rep1").count() == 1
+    expect(page.locator(".tokens .t.F.rep")).to_have_count(2)
+    expect(page.locator(".tokens .t.rep1")).to_have_count(1)
     expect(page.locator(".tier-chips")).to_contain_text("Ψ repair 2")

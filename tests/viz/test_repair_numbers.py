@@ -161,7 +161,7 @@ def test_trees_of_the_engine_are_drawn_whole_and_counted_as_it_counts(
         expect(page.locator(".tree-where")).to_have_text(f"cycle {cycle} · repair {place} of {len(repaired)}")
         rows = [row for row in trace.tree if row.cycle == cycle]
         expect(page.locator(".tree-node")).to_have_count(len(rows))
-        assert page.locator(".tree-node.best").count() == sum(row.on_best_path for row in rows)
+        expect(page.locator(".tree-node.best")).to_have_count(sum(row.on_best_path for row in rows))
         gain = sum(row.accepted and row.branch > 0 for row in rows)
         verdict = page.locator(".tree-verdict")
         expect(verdict).to_contain_text(f"{gain} more than branch 0" if gain else "Branch 0 won")

@@ -98,7 +98,7 @@ def test_a_streamed_run_ends_up_as_the_engine_recorded_it(
     }
     assert (found["gaps"], found["duplicates"], found["running"], found["live"]) == (0, 0, False, False)
     taken_back = sum(row.verdict == "retracted" for row in trace.tokens)
-    assert page.locator(".tokens .t.retracted").count() == taken_back
+    expect(page.locator(".tokens .t.retracted")).to_have_count(taken_back)
     expect(page.locator(".tier-chips")).to_contain_text(f"taken back {taken_back}")
 
 

@@ -44,7 +44,7 @@ def test_the_winner_is_thick_the_kept_are_solid_and_the_uncertain_have_diamonds(
     at_cycle(cure, 1)
     width = "node => parseFloat(getComputedStyle(node).strokeWidth)"
     thin = cure.locator(".tree-edge:not(.best)").first.evaluate(width)
-    assert cure.locator(".tree-edge.best").count() == 3
+    expect(cure.locator(".tree-edge.best")).to_have_count(3)
     assert cure.locator(".tree-edge.best").first.evaluate(width) > 2 * thin
     dashes = "node => getComputedStyle(node.querySelector('rect')).strokeDasharray"
     assert node(cure, "dog").evaluate(dashes) == "none"
@@ -153,7 +153,7 @@ def test_hover_and_focus_say_what_is_known_of_a_node(cure: Page) -> None:
 
 def test_the_keyboard_walks_the_tree(cure: Page) -> None:
     at_cycle(cure, 1)
-    assert cure.locator('.tree-node[tabindex="0"]').count() == 1
+    expect(cure.locator('.tree-node[tabindex="0"]')).to_have_count(1)
     cure.locator('.tree-node[tabindex="0"]').focus()
 
     def stands_at() -> str:
@@ -166,7 +166,7 @@ def test_the_keyboard_walks_the_tree(cure: Page) -> None:
         cure.keyboard.press(key)
         walked.append(stands_at())
     assert walked == ["The", "cat", "dog", "cow", "cow", "dog", "runs", "dog", "The", "The", "runs", "The"]
-    assert cure.locator('.tree-node[tabindex="0"]').count() == 1
+    expect(cure.locator('.tree-node[tabindex="0"]')).to_have_count(1)
     cure.keyboard.press("End")
     cure.keyboard.press("Enter")
     assert cursor(cure) == {"cycle": 1, "pos": 6, "pinned": True}
@@ -177,8 +177,8 @@ def test_the_first_token_of_a_repair_has_a_mark_wherever_it_stands(
 ) -> None:
     block = Block([" a", " b"], [0.25, 2.0], {1: [["\n", " x"]]}, ["\n", " x", " end"])
     show(page, sample_trees.run_of([block, block]))
-    assert page.locator(".tokens .t.rep1").count() == 2
-    assert page.locator(".tokens .t.rep").count() == 4
+    expect(page.locator(".tokens .t.rep1")).to_have_count(2)
+    expect(page.locator(".tokens .t.rep")).to_have_count(4)
     mark = page.locator(".tokens .t.rep1").first.evaluate(
         "node => getComputedStyle(node, '::before').content"
     )
@@ -198,7 +198,7 @@ def test_hostile_tokens_are_inert_in_the_tree(page: Page, show: Callable[..., No
     page.locator(".tree-node").nth(1).hover()
     expect(page.locator(".tree-details")).to_contain_text("branch 0 · position 2")
     assert page.evaluate("window.__hit") is None
-    assert page.locator(parts).count() == before
+    expect(page.locator(parts)).to_have_count(before)
     names = page.evaluate(TREE_TEXT)
     assert len(names) == 5
     assert all(len(label) < 700 for label in names)
@@ -215,7 +215,7 @@ def test_a_hostile_tree_of_a_file_does_not_stall_the_page(page: Page) -> None:
         page.get_by_role("button", name="previous repair").click()
     expect(page.locator(".tree-where")).to_contain_text("cycle 1")
     expect(page.locator(".tree-bill")).to_contain_text("450 rows hang nowhere or are too many to draw.")
-    assert page.locator(".tree-node").count() == 9
+    expect(page.locator(".tree-node")).to_have_count(9)
 
 
 def as_files(trace: Trace) -> list[dict[str, object]]:
