@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viasd_core.cli.dimr import PENALTIES, UNUSED
@@ -66,16 +66,22 @@ def read_search(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises SettingsError.
     """
     kind = SEARCH_BY_NAME["search"].read(values["search"])
-    asked = {option.name: None for option in SEARCH_OPTIONS} | {"search": kind}
-    for option in SEARCH_OPTIONS[1:]:
-        if option.name not in UNUSED[kind]:
-            asked[option.name] = _inside(option, option.read(values[option.name]))
+    asked = {"search": kind} | read_for(kind, [option.name for option in SEARCH_OPTIONS[1:]], values)
     own = asked["own"] = list(dict.fromkeys(asked["own"]))
     if len(own) > asked["prompts"]:
         raise SettingsError(
             f"own has {len(own)} prompts and prompts allows {asked['prompts']}; raise prompts"
         )
     return asked | {"window": asked["window"] or None}
+
+
+def read_for(kind: str, names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Some of a form's values, for a search of a known kind. Raises SettingsError."""
+    options = {name: SEARCH_BY_NAME[name] for name in names}
+    return {
+        name: None if unused_by(kind, name) else _inside(option, option.read(values[name]))
+        for name, option in options.items()
+    }
 
 
 def _inside(option: Option, value: Any) -> Any:

@@ -14,7 +14,7 @@ from viz.wire import Message
 
 from .assets import dimr_script
 from .catalog import Catalog
-from .dimr_form import DEFAULTS, LATER, SEARCH_BY_NAME, SEARCH_OPTIONS, read_search, unused_by
+from .dimr_form import DEFAULTS, LATER, SEARCH_BY_NAME, SEARCH_OPTIONS, read_for, read_search, unused_by
 from .dimr_runs import Searches, SearchRun
 from .engine import Engine
 from .forms import control, notice_line, viewer_panel
@@ -137,10 +137,7 @@ class SearchWiring:
                 raise SettingsError("the search is still running; stop it first")
             assert old.job is not None and not isinstance(old.job, Job)
             kind = old.job.asked["search"]
-            named, ratio = _named(form), SEARCH_BY_NAME["skip_ratio"].low  # which no one reads here
-            later = {name: named[name] for name in LATER}
-            asked = read_search(DEFAULTS | {"search": kind, "skip_ratio": ratio} | later)
-            changes = {name: asked[name] for name in LATER}
+            changes = read_for(kind, LATER, _named(form))
             if getattr(event, "judge", False) is True and not unused_by(kind, "steps"):
                 changes["steps"] = max(1, old.steps)
             return self.submit(self.searches.again(old, **changes)), words()

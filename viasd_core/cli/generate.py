@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..presets import Preset
 
 ON_SWITCHES = {
-    "lookup-first": "copy what followed the same words earlier in the text before the drafter is asked",
+    "lookup_first": "copy what followed the same words earlier in the text before the drafter is asked",
     "strict": "lossless by retro-audit: roll back to the first token q disagrees with (temperature 0)",
 }
 OFF_SWITCHES = {
@@ -105,7 +105,7 @@ def _add_via_sd(group: Any) -> None:
     group.add_argument("--bonus-threshold", type=float, metavar="P", help="confidence a slim bonus needs")
     group.add_argument("--after-escalation", metavar="WHO", help="gate or q")
     for name, text in ON_SWITCHES.items():
-        group.add_argument("--" + name, action="store_true", default=None, help=text)
+        group.add_argument(flag_of(name), action="store_true", default=None, help=text)
     _add_off_switches(group, OFF_SWITCHES)
 
 

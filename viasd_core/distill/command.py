@@ -185,7 +185,9 @@ def make_objective(
         f"blocks start from layers {','.join(map(str, origins))}"
     )
     torch.manual_seed(request.seed)
-    objective = fresh(request, target, plan, origins, draft_ids, counts, folder, start)
+    mask_token = start.mask_token if start else None
+    mask_token = unused_id(counts) if mask_token is None else mask_token
+    objective = fresh(request, target, plan.taps, origins, draft_ids, mask_token, folder)
     if start:
         start.lend(objective)
     return objective
@@ -194,27 +196,25 @@ def make_objective(
 def fresh(
     request: Request,
     target: Target,
-    plan: Plan,
+    taps: Sequence[int],
     origins: Sequence[int],
     draft_ids: Tensor,
-    counts: Tensor,
+    mask_token: int,
     folder: ShardFolder,
-    start: Start | None,
 ) -> Objective:
     """An untrained drafter of the wanted shape."""
     if request.kind == "ar":
         return ArObjective(target, origins, draft_ids)
     scale = feature_scale(folder.paths()[0])
     if request.kind == "eagle":
-        return EagleObjective(target, plan.taps, origins[0], draft_ids, scale=scale)
-    known = start.mask_token if start else None
+        return EagleObjective(target, taps, origins[0], draft_ids, scale=scale)
     return BlockObjective(
         target,
-        plan.taps,
+        taps,
         origins,
         draft_ids,
         slots=request.slots,
-        mask_token=unused_id(counts) if known is None else known,
+        mask_token=mask_token,
         domino=request.domino,
         shift=True,
         scale=scale,

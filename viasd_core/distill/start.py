@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..drafters.borrowed import ARCHITECTURE as AR
 from ..drafters.borrowed import from_offsets
-from ..drafters.checkpoints import Checkpoint
 from ..drafters.dflash import ARCHITECTURE as BLOCK
 from ..drafters.eagle import AUX_LAYERS
 from ..errors import DataError, SettingsError
@@ -57,7 +56,7 @@ class Start:
 
     def draft_ids(self, vocab_size: int) -> Tensor:
         """Raises SourceError."""
-        return from_offsets(Checkpoint(self.name, Path(), {}, {}), self.tensors["d2t"], vocab_size)
+        return from_offsets(self.name, self.tensors["d2t"], vocab_size)
 
     def refuse_for(self, verifier: Mapping[str, Any], vocab_size: int) -> None:
         """Raises SettingsError, SourceError where the drafter's verifier was another."""

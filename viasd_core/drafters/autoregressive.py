@@ -44,7 +44,7 @@ class AutoregressiveDrafter:
             probs.append(logits_to_probs(logits[-1], sampling))
             feed = draw(probs[-1], noise.exponentials("draft", sampling, 1, self._vocab_size))
             tokens.append(feed)
-            if unsure(logits[-1], p_min):
+            if p_min and unsure(logits[-1], p_min):
                 break
         return Draft(torch.cat(tokens), torch.cat(probs), torch.cat(logits), len(tokens))
 

@@ -25,11 +25,10 @@ class Draft:
         return self.tokens.shape[0]
 
     def confident(self, p_min: float) -> Draft:
-        """The tokens before the first whose raw row gives no token a probability of `p_min`."""
-        if p_min <= 0 or self.logits is None or not self.length:
+        """The tokens before the first that `unsure` holds of; all where rows have no probabilities."""
+        if not p_min or self.logits is None:
             return self
-        doubts = (raw_log_probs(self.logits).amax(-1).exp() < p_min).cumsum(0)
-        return self.cut(int((doubts == 0).sum()))
+        return self.cut(int((unsure(self.logits, p_min).cumsum(0) == 0).sum()))
 
     def cut(self, length: int) -> Draft:
         """The first `length` tokens."""
@@ -37,12 +36,12 @@ class Draft:
         return Draft(self.tokens[:length], self.probs[:length], logits, self.forwards)
 
 
-def unsure(logits: Tensor, p_min: float) -> bool:
-    """Whether a raw row [1, V] gives no token a probability of `p_min`.
+def unsure(logits: Tensor, p_min: float) -> Tensor:
+    """Marks [n] of raw rows [n, V] that give no token a probability of `p_min`.
 
-    Told before a token is drawn from it: a draft that ended by what was drawn would change the output's law.
+    Told by the row, not by the token drawn from it: a draft that ended by that would change the output's law.
     """
-    return p_min > 0 and float(raw_log_probs(logits).amax().exp()) < p_min
+    return raw_log_probs(logits).amax(-1).exp() < p_min
 
 
 class Drafter(Protocol):

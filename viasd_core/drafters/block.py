@@ -225,7 +225,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         raise SourceError(f"config.json of {checkpoint.name} has a block_size below 2: it drafts nothing")
     draft_ids = None
     if "d2t" in checkpoint.files:
-        draft_ids = from_offsets(checkpoint, checkpoint.read("d2t"), target.runner.vocab_size)
+        draft_ids = from_offsets(checkpoint.name, checkpoint.read("d2t"), target.runner.vocab_size)
     network = DFlash(network_config(config), tuple(taps))
     parts = nn.ModuleDict({"network": network})
     domino = None

@@ -121,8 +121,11 @@ def to_offsets(draft_ids: Tensor) -> Tensor:
     return draft_ids - torch.arange(draft_ids.shape[0], device=draft_ids.device)
 
 
-def from_offsets(checkpoint: Checkpoint, d2t: Tensor, vocab_size: int) -> Tensor:
-    """The verifier's ids of a d2t tensor. Raises SourceError unless they are distinct and all known to it."""
+def from_offsets(name: str, d2t: Tensor, vocab_size: int) -> Tensor:
+    """The verifier's ids of drafter `name`'s d2t tensor.
+
+    Raises SourceError unless they are distinct and all known to it.
+    """
     ids = d2t.flatten().long() + torch.arange(d2t.numel())
     if (
         d2t.dim() != 1
@@ -131,9 +134,7 @@ def from_offsets(checkpoint: Checkpoint, d2t: Tensor, vocab_size: int) -> Tensor
         or ids.max() >= vocab_size
         or len(ids.unique()) != len(ids)
     ):
-        raise SourceError(
-            f"d2t of {checkpoint.name} does not name distinct ids below the verifier's {vocab_size}"
-        )
+        raise SourceError(f"d2t of {name} does not name distinct ids below the verifier's {vocab_size}")
     return ids
 
 
@@ -158,7 +159,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
             f"drafter {checkpoint.name} was trained for a vocabulary of {vocabulary} ids, {target.name} has "
             f"{config.vocab_size}; use the drafter made for this verifier"
         )
-    draft_ids = from_offsets(checkpoint, checkpoint.read("d2t"), target.runner.vocab_size)
+    draft_ids = from_offsets(checkpoint.name, checkpoint.read("d2t"), target.runner.vocab_size)
     model = BorrowedModel(target, blocks, draft_ids)
     checkpoint.fill(TrainedPart(model), target, ignore=("d2t",))
     model.model.rotary_emb.to(target.runner.device)

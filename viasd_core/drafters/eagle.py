@@ -190,7 +190,7 @@ class EagleDrafter(FeatureDrafter):
             drawn = draw_rows(rows[-1], sampling, noise)
             tokens.append(drawn[0])
             probs.append(drawn[1])
-            if unsure(rows[-1], p_min):
+            if p_min and unsure(rows[-1], p_min):
                 break
             start, embeds = end, self._reader.embed(drawn[0])
         self._written()
@@ -287,7 +287,7 @@ def draft_ids(checkpoint: Checkpoint, target: Target) -> Tensor | None:
     whole, width = int(target.config.vocab_size), draft_width(checkpoint)
     if width == whole:
         return None
-    ids = from_offsets(checkpoint, checkpoint.read("d2t"), whole)
+    ids = from_offsets(checkpoint.name, checkpoint.read("d2t"), whole)
     if len(ids) != width:
         raise SourceError(f"{checkpoint.name}: d2t has {len(ids)} entries, its config asks for {width}")
     return ids.to(target.runner.device)
