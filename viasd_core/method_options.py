@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from .errors import PairError, SettingsError
 
 METHODS = ("ar", "sd", "lossy-sd", "via-sd", "block", "cure", "eagle2")
@@ -38,6 +40,7 @@ METHOD_OPTIONS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 TREE_METHODS = ("cure", "eagle2")
 DRAFTER_SHAPES = {"block": "dflash", "cure": "dflash", "eagle2": "eagle3"}  # format of the drafter
+IDLE_WITH_LOOKUP = ("draft_p_min", "lookup_first")  # it copies anyway, and names no probabilities
 BLOCK_METHODS = ("block", "cure")  # draft a whole block at once, as long as their drafter makes them
 
 
@@ -59,9 +62,10 @@ def refuse_unused(method: str, given: set[str]) -> None:
         raise SettingsError(f"{flags} {verb} by method {method!r}; remove it or choose another method")
 
 
-def check_drafter(method: str, kind: str) -> None:
+def check_drafter(method: str, kind: str, given: Collection[str] = ()) -> None:
     """A method that drafts needs a drafter: without one it would be plain decoding under another name.
-    Methods that verify blocks or trees need a trained one.
+    Methods that verify blocks or trees need a trained one. `given` are options set explicitly, which the
+    drafter must not leave without effect.
 
     Raises SettingsError, PairError.
     """
@@ -71,6 +75,12 @@ def check_drafter(method: str, kind: str) -> None:
         )
     if method in DRAFTER_SHAPES and kind != "model":
         raise PairError(wrong_shape(method, kind))
+    idle = [flag_of(name) for name in IDLE_WITH_LOOKUP if name in given and kind == "lookup"]
+    if idle:
+        raise SettingsError(
+            f"{idle[0]} has no effect with the drafter lookup, which copies whatever followed the same words "
+            "before; remove it or choose another drafter"
+        )
 
 
 def wrong_shape(method: str, kind: str) -> str:

@@ -239,6 +239,18 @@ def test_what_only_the_models_can_tell_is_refused_in_one_sentence(
     assert not out.exists()
 
 
+def test_options_that_do_nothing_for_the_drafter_are_refused_unless_another_is_measured_beside_it(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    given = ("--drafter", "lookup", "--lookup-first")
+    assert main(arguments(models, out, *given)) == 2
+    assert "--lookup-first has no effect with the drafter lookup" in capsys.readouterr().err
+    beside = ("--more-drafters", str(models / "drafter"), "--limit", "1", "--repeats", "1")
+    assert main(arguments(models, out, *given, *beside, methods="sd")) == 0
+    assert "- `sd`; `sd, drafter`: lookup_first on" in capsys.readouterr().out
+
+
 def test_more_slim_verifiers_are_measured_beside_and_reported_by_number_of_layers(
     models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

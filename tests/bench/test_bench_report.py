@@ -12,6 +12,7 @@ from bench.scripted import prompt, result, summary
 from viasd_core.bench import payoff, report, results
 from viasd_core.bench.measure import PromptRuns, RunResult
 from viasd_core.cli.main import main
+from viasd_core.settings import Settings
 
 FACTS = {
     "planned_prompts": 2,
@@ -99,6 +100,25 @@ def test_the_average_cycle_adds_up_to_the_measured_phases() -> None:
         called = payoff.cycle_cost(entry).full_per_cycle > 0
         expected = spent if called else spent - entry["phases_ms"]["full"]
         assert payoff.cycle_cost(entry).ms_per_token == pytest.approx(expected / entry["new_tokens"])
+
+
+def test_options_that_were_switched_on_are_told_and_defaults_are_not() -> None:
+    usual = Settings(method="sd").as_dict()
+    told = {**usual, "gamma": 3, "lookup_first": True, "draft_p_min": 0.3}
+    entry = {"label": "sd, lookup", "method": "sd", "settings": told}
+    assert report.options_of(entry) == ["lookup_first on", "draft_p_min 0.3"]
+    assert (
+        "- `sd`; `sd, lookup`: lookup_first on" in report.options_text([{**entry, "label": "sd"}, entry])[0]
+    )
+    assert report.options_text([{**entry, "settings": usual}]) == []
+    assert report.options_of({"label": "hf", "method": "hf", "settings": {"lookup_first": True}}) == []
+
+
+def test_tiers_are_told_where_the_label_does_not_name_them() -> None:
+    told = Settings(tiers=(0.6, 0.45)).as_dict()
+    entry = {"label": "via-sd", "method": "via-sd", "settings": told}
+    assert report.options_of(entry) == ["tiers [0.6, 0.45]"]
+    assert report.options_of({**entry, "label": "via-sd, tiers 0.6,0.45"}) == []
 
 
 def test_an_interrupted_run_says_so() -> None:

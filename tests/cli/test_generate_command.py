@@ -145,6 +145,8 @@ def test_somebody_else_s_files_are_left_alone(generate: Command, tmp_path: Path)
         (("--alpha", "0.2"), "--alpha has no effect without --rule-c lossy"),
         (("--beta", "1.2", "--rule-c", "greedy"), "--beta has no effect without --rule-c lossy"),
         (("--bonus-threshold", "0.5"), "--bonus-threshold has no effect without --bonus slim"),
+        (("--drafter", "lookup", "--lookup-first"), "--lookup-first has no effect with the drafter lookup"),
+        (("--drafter", "lookup", "--draft-p-min", "0.3"), "--draft-p-min has no effect"),
         (("--mask", "110"), "mask"),
         (("--mask", "even", "--prompt", "\udcff"), "surrogate"),
         (("--stop", "\udcff"), "surrogate"),
@@ -213,7 +215,8 @@ def test_a_draft_ends_where_the_drafter_is_unsure(
     generate: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At 1 nothing is sure enough to be drafted, and the forwards that found so are told."""
-    assert generate("--method", "sd", "--draft-p-min", "1", "--max-new-tokens", "8", "--json") == 0
+    given = ("--drafter", "layer-skip", "--draft-p-min", "1", "--max-new-tokens", "8", "--json")
+    assert generate("--method", "sd", *given) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["settings"]["draft_p_min"] == 1.0
     assert found["counts"]["target"] == 8 and found["draft_forwards"] >= 7

@@ -61,7 +61,7 @@ def test_other_texts_have_another_name() -> None:
 
 def test_every_third_prompt_is_held_out() -> None:
     assert split(list("abcdefgh")) == (["a", "c", "d", "f", "g"], ["b", "e", "h"])
-    with pytest.raises(DataError, match="1 prompts to search on and 0 to hold out are too few"):
+    with pytest.raises(DataError, match=r"to search on \(there are 1\) and to hold out \(0\); give"):
         split(["a"])
 
 

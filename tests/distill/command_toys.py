@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-SMALL = {
+SMALL: dict[str, int] = {
     "--tokens": 100000,
     "--max-new-tokens": 6,
     "--longest-prompt": 60,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from distill.command_toys import KINDS, Command, arguments, facts_of, said, weights
+from distill.command_toys import KINDS, SMALL, Command, arguments, facts_of, said, weights
 from scripted import run as decode
 from viasd_core.cli.main import main
 from viasd_core.distill import train
@@ -42,6 +42,9 @@ def test_a_drafter_is_made_told_of_and_ready_to_draft(
     card = (out / "README.md").read_text()
     assert f"`{kind}`" in card and f"{facts['tokens']:,} tokens" in card and "prompts.jsonl" in card
     assert f"| agree | {facts['held_out']['agree'][0]:.3f}" in card
+    # Of 40 prompts 0 and 32 are held out; at the first position every token of an answer is foreseen once.
+    assert facts["held_out_answers"] == 2 and "the figures are of 2 such answers" in card
+    assert 2 <= facts["held_out"]["rows"][0] <= 2 * SMALL["--max-new-tokens"]
     config = (out / "config.json").read_text()
     assert str(place) not in config + card.replace(facts["command"], "")
     assert json.loads(config)["trained_for"]["id"] == "verifier"
@@ -53,6 +56,21 @@ def test_a_drafter_is_made_told_of_and_ready_to_draft(
         for method in ("ar", "sd")
     ]
     assert texts[0] == texts[1]
+
+
+def test_prompts_that_ran_out_and_the_layers_started_from_are_told(
+    finished: dict[str, Path], distill: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = ("--answers", str(finished["ar"] / "answers"), "--epochs", "1")
+    assert distill(tmp_path / "fresh", "ar", *answers) == 0
+    told = capsys.readouterr().err
+    assert "of 100000, since the prompts ran out" in told and "blocks start from layers 0,3,7" in told
+    assert distill(tmp_path / "on", "ar", *answers, "--start", str(finished["ar"])) == 0
+    told = capsys.readouterr().err
+    assert "it goes on from ar" in told and "blocks start" not in told
+    assert "agreement on 2 held-out answers by position" in told
+    assert distill(tmp_path / "few", "ar", *answers, "--tokens", "100") == 0
+    assert "ran out" not in capsys.readouterr().err
 
 
 def test_drafters_of_all_kinds_learn_from_the_same_answers(finished: dict[str, Path]) -> None:

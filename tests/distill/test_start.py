@@ -90,7 +90,12 @@ def test_resuming_with_another_start_is_refused(
 
 
 REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "nothing there": ("nowhere", (), "--start nowhere is no drafter that distill made"),
+    "nothing there": (
+        "nowhere",
+        (),
+        "--start nowhere is no drafter that distill made (no such file or directory: nowhere/config.json); "
+        "name the folder of one, or smollm2-135m-block or smollm2-135m-eagle",
+    ),
     "a whole model": ("verifier", (), "is no drafter that distill made"),
     "another kind": ("block", (), "--start block is of kind block; give --kind block"),
     "a shape": ("ar", ("--layers", "3"), "--layers shapes a fresh drafter; with --start leave it out"),
@@ -114,6 +119,7 @@ def test_what_cannot_be_gone_on_from_is_refused_before_anything_is_made(
 NONE_OF_OURS = "is no drafter that distill made"
 DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no verifier": ("ar", {"trained_for": None}, NONE_OF_OURS),
+    "a verifier without a name": ("ar", {"trained_for": {}}, "that distill made (it lacks 'id')"),
     "origins": ("ar", {"initialised_from_layers": 3}, NONE_OF_OURS),
     "an origin": ("ar", {"initialised_from_layers": ["0"]}, "'0' is no whole number"),
     "a far origin": ("ar", {"initialised_from_layers": [0, 3, 99]}, "from 0 to 7"),

@@ -67,6 +67,35 @@ def test_a_resumed_search_starts_over_in_the_panel_and_holds_nothing_twice(
     page.wait_for_function("__viasd_dimr.masks === 15")
 
 
+def test_a_search_that_fails_at_once_gives_way_to_the_one_before_it(
+    open_panel: OpenPanel, follow: Callable[..., None], site: Site
+) -> None:
+    page, rows = open_panel(), scored()
+    alert = page.get_by_role("alert")
+    follow(page, [status("running"), facts(), *rows, status("done")])
+    sentence = "a mask to lie inside has 4 layers and the verifier has 12"
+    site.searches["search-2"] = ("a", [status("running"), status("error", sentence)])
+    page.evaluate("value => push(value)", {"run": "search-2", "epoch": "a"})
+    expect(alert).to_have_text(sentence)
+    page.wait_for_function(f"__viasd_dimr.run === 'search-1' && __viasd_dimr.masks === {len(rows)}")
+    assert report(page)["state"] == "done" and report(page)["best"] == cheapest(rows)["mask"]
+    expect(alert).to_have_text(sentence)
+    page.reload()
+    page.wait_for_function(f"__viasd_dimr && __viasd_dimr.masks === {len(rows)}")
+
+
+def test_a_search_that_fails_stays_where_it_is_the_first_or_has_masks_to_show(
+    open_panel: OpenPanel, follow: Callable[..., None], site: Site
+) -> None:
+    page, rows = open_panel(), scored()
+    follow(page, [status("running"), status("error", "no prompt fits")])
+    page.wait_for_function("__viasd_dimr.state === 'error'")
+    expect(page.locator(".dimr-panel")).to_contain_text("no prompt fits")
+    follow(page, [status("running"), facts(), *rows, status("error", "lost")], run="search-2")
+    page.wait_for_function("__viasd_dimr.state === 'error'")
+    assert report(page)["run"] == "search-2" and report(page)["masks"] == len(rows)
+
+
 def test_a_search_the_server_forgot_is_told_once_it_was_shown(
     open_panel: OpenPanel, follow: Callable[..., None], site: Site
 ) -> None:

@@ -54,18 +54,22 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     variants = via_sd_variants(request, preset, overrides)
     for chosen in variants.values():
         tier_weights(chosen)  # before the verifier, which may take minutes to load
+    drafter = preset.drafter if request.drafter is None else parse_drafter(request.drafter)
+    # What does nothing for the pair's own drafter may be meant for the others.
+    asked = () if request.more_drafters else request.overrides
+    for method in request.methods:
+        check_drafter(method, drafter.kind, asked)
     say(f"loading {preset.name}")
     pair = load_pair(
         preset, verifier=request.verifier, drafter=request.drafter, dtype=request.dtype, device=request.device
     )
     for method in request.methods:
-        check_drafter(method, pair.drafter.kind)
         refuse_drafter(method, pair)
     if request.ablations:
         variants |= ablations(settings["cure"])
     lanes = engine_lanes(pair, settings | variants)
-    for drafter in request.more_drafters:
-        lanes += drafted_lanes(drafter, pair, settings)
+    for word in request.more_drafters:
+        lanes += drafted_lanes(word, pair, settings)
     lanes += [*baseline_lanes(pair, settings[BASE], request.baselines)]
     if request.tracing_cost:
         lanes.append(Lane(EngineRunner(UNTRACED, pair, settings["via-sd"].with_(trace=False)), None))

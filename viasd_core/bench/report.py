@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DataError
+from ..method_options import METHODS
+from ..settings import Settings
 from ..terminal import printable
 from ..trace import PHASES, ratio
 from . import payoff
@@ -34,7 +36,8 @@ def sections(result: dict[str, Any], name: str) -> str:
     if not result["methods"]:
         return "\n\n".join([*parts, "No prompt was finished, so there are no figures."]) + "\n"
     methods = result["methods"]
-    parts += ["### Speed", speed_table(methods), SPEED_NOTE, "### Tiers and quality", quality_table(methods)]
+    parts += ["### Speed", speed_table(methods), SPEED_NOTE, *options_text(methods)]
+    parts += ["### Tiers and quality", quality_table(methods)]
     traced = [entry for entry in methods if entry["phases_ms"]]
     if traced:
         parts += ["### Milliseconds a token, by phase", phase_table(traced)]
@@ -74,6 +77,32 @@ def provenance_lines(result: dict[str, Any]) -> str:
             "- **incomplete**: the run was interrupted; the figures cover the prompts that were finished"
         )
     return "\n".join(lines)
+
+
+def options_text(methods: Sequence[dict[str, Any]]) -> list[str]:
+    """What the methods were told beyond the defaults, and the tables do not show; nothing told: no line."""
+    told: dict[str, list[str]] = {}
+    for entry in methods:
+        told.setdefault(", ".join(options_of(entry)), []).append(f"`{entry['label']}`")
+    lines = [f"{'; '.join(labels)}: {options}" for options, labels in told.items() if options]
+    return ["Beyond the defaults:\n\n" + "\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def options_of(entry: dict[str, Any]) -> list[str]:
+    if entry["method"] not in METHODS:
+        return []
+    usual = Settings(method=entry["method"]).as_dict()
+    shown = SHOWN_ELSEWHERE | ({"tiers"} if ", tiers " in entry["label"] else set())
+    return [
+        f"{name} {SWITCH[value] if isinstance(value, bool) else value}"
+        for name, value in entry["settings"].items()
+        if name not in shown and name in usual and value != usual[name]
+    ]
+
+
+SWITCH = {True: "on", False: "off"}
+# In the provenance, in the table's columns, or following from one of them.
+SHOWN_ELSEWHERE = {"max_new_tokens", "temperature", "stop", "seed", "gamma", "skip_ratio", "debt_cap"}
 
 
 def model_name(identity: Any) -> str:

@@ -99,9 +99,7 @@ def add_parser(commands: Any) -> None:
         )
     parser.add_argument("--lookup-first", action="store_true", default=None, help="as generate takes it")
     parser.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
-    parser.add_argument(
-        "--drafter", metavar="D", help="none, layer-skip, lookup, a shipped drafter or a source"
-    )
+    parser.add_argument("--drafter", metavar="D", help="as generate takes it")
     parser.add_argument(
         "--more-drafters",
         metavar="LIST",

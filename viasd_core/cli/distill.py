@@ -40,7 +40,11 @@ def add_parser(commands: Any) -> None:
         help="answers without features: read if it is there, completed when all are answered",
     )
     parser.add_argument("--tokens", type=int, help="tokens the verifier shall write (default 1000000)")
-    parser.add_argument("--start", metavar="DRAFTER", help="go on from a drafter that distill made")
+    parser.add_argument(
+        "--start",
+        metavar="DRAFTER",
+        help="go on from a drafter that distill made: its folder, or a name in presets/drafters",
+    )
     parser.add_argument("--blocks", metavar="L,L,...", help="verifier layers the drafter starts from")
     parser.add_argument(
         "--layers", type=int, help="how many blocks, chosen by importance (default 2; eagle: 1; block: 3)"

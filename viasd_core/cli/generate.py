@@ -52,7 +52,11 @@ def add_parser(commands: Any) -> None:
     _add_cure(parser.add_argument_group("CURE"))
     models = parser.add_argument_group("models")
     models.add_argument("--verifier", metavar="SOURCE", help="hub id, folder or GGUF file")
-    models.add_argument("--drafter", metavar="D", help="none, layer-skip, lookup, or a model source")
+    models.add_argument(
+        "--drafter",
+        metavar="D",
+        help="none, layer-skip, lookup, a shipped drafter (the names in presets/drafters) or a source",
+    )
     models.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16 or float64")
     models.add_argument("--device", default="auto", help="auto, cpu or cuda")
     output = parser.add_argument_group("output")
@@ -152,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     if args.drafter is not None and settings.method == "ar":
         raise SettingsError("--drafter is not used by method 'ar'; remove it or choose another method")
     drafter = preset.drafter if args.drafter is None else parse_drafter(args.drafter)
-    check_drafter(settings.method, drafter.kind)
+    check_drafter(settings.method, drafter.kind, named(args))
     tier_weights(settings)  # the verifier may take minutes to load
     pair = load_pair(
         preset, verifier=args.verifier, drafter=args.drafter, dtype=args.dtype, device=args.device
@@ -205,8 +209,7 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
     method = preset.method if args.method is None else args.method
     if method not in METHODS:
         raise SettingsError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
-    names = COMMON_OPTIONS.union(*METHOD_OPTIONS.values()) - {"trace"}  # --trace is where to write it
-    given = {key: value for key, value in vars(args).items() if key in names and value is not None}
+    given = named(args)
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
     if "tiers" in given:
@@ -219,6 +222,12 @@ def read_settings(args: argparse.Namespace, preset: Preset) -> Settings:
     settings = Settings(method=method, **{**defaults, **given})
     refuse_idle(settings, set(given))
     return settings
+
+
+def named(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings among the arguments that were given."""
+    names = COMMON_OPTIONS.union(*METHOD_OPTIONS.values()) - {"trace"}  # --trace is where to write it
+    return {key: value for key, value in vars(args).items() if key in names and value is not None}
 
 
 def _follows(choice: str) -> bool:

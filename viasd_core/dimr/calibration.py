@@ -95,8 +95,8 @@ def split(prompts: Sequence[str], held_out: Sequence[str] | None = None) -> tupl
         own, held_out = [text for place, text in enumerate(prompts) if place % 3 != 1], prompts[1::3]
     if not own or not held_out:
         raise DataError(
-            f"{len(own)} prompts to search on and {len(held_out)} to hold out are too few; give at least one "
-            "of each, or two prompts"
+            f"a search needs prompts to search on (there are {len(own)}) and to hold out ({len(held_out)}); "
+            "give at least one of each, or two, of which the second is held out"
         )
     return own, list(held_out)
 

@@ -27,7 +27,9 @@ def write_drafter(folder: Path, objective: Objective, trained_for: dict[str, Any
 
 
 def write_card(folder: Path, facts: dict[str, Any]) -> None:
-    """README.md from `facts`: name, kind, verifier, command, data, tokens, settings, held_out, parameters."""
+    """README.md from `facts`: name, kind, verifier, command, data, prompts, tokens, settings, steps,
+    best_step, held_out, held_out_answers, parameters, minutes, hardware.
+    """
     held_out = facts["held_out"]
     positions = range(1, len(held_out["agree"]) + 1)
     lines = [
@@ -41,9 +43,10 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         "",
         f"- Trained weights: {facts['parameters']:,} (bfloat16); embedding and head are the verifier's.",
         f"- Data: {facts['tokens']:,} tokens that the verifier wrote in answer to {facts['prompts']:,} "
-        f"prompts of {', '.join(facts['data'])}; every 32nd prompt was held out.",
+        f"prompts of {', '.join(facts['data'])}; every 32nd prompt was held out, and the figures are of "
+        f"{facts['held_out_answers']:,} such answers.",
         f"- Training: {facts['steps']:,} steps, best held-out figures at step {facts['best_step']:,}; "
-        f"{facts['minutes']:.0f} minutes on {facts['hardware']}.",
+        f"{facts['minutes']:.1f} minutes on {facts['hardware']}.",
         *gone_on(facts["settings"].get("start")),
         "- Settings: " + ", ".join(f"{key} {value}" for key, value in facts["settings"].items()) + ".",
         "",
@@ -54,6 +57,7 @@ def write_card(folder: Path, facts: dict[str, Any]) -> None:
         "|---|" + "---|" * len(positions),
         "| agree | " + " | ".join(f"{share:.3f}" for share in held_out["agree"]) + " |",
         "| overlap | " + " | ".join(f"{share:.3f}" for share in held_out["overlap"]) + " |",
+        "| predictions | " + " | ".join(f"{rows:,.0f}" for rows in held_out["rows"]) + " |",
         "",
     ]
     replace_file(folder / "README.md", lambda place: place.write_text("\n".join(lines), "utf-8"))

@@ -37,7 +37,7 @@ from .shards import ShardFolder, read_shard
 from .start import Start, read_start
 from .team import Team, join_team
 from .texts import read_texts, write_texts
-from .train import Progress, Trainer, Training
+from .train import Trainer, Training
 from .workers import Work, answer_all
 
 IMPORTANCE_TEXTS = 8  # answers that the blocks' importance is measured on
@@ -102,9 +102,11 @@ def distill(
     if kept_texts and team.leads:
         say(f"{write_texts(kept_texts, folder, identity, known)} texts in {kept_texts}")
     tokens = sum(folder.summary().values())
-    say(f"{tokens} tokens of the verifier's own; peak memory {peak_memory():.1f} GB")
+    short = f" of {request.tokens}, since the prompts ran out" if tokens < request.tokens else ""
+    say(f"{tokens} tokens of the verifier's own{short}; peak memory {peak_memory():.1f} GB")
     objective = make_objective(request, target, folder, plan, say, start)
-    progress, steps = train(objective, folder, request, out, team, start.digest if start else "")
+    trained = train(objective, folder, request, out, team, start.digest if start else "")
+    progress = trained.progress
     if team.leads:
         write_drafter(out, objective, verifier)
     facts = {
@@ -115,9 +117,10 @@ def distill(
         "data": [Path(path).name for path in data],
         "prompts": len(folder.summary()),
         "tokens": tokens,
-        "steps": steps,
+        "steps": progress.step,
         "best_step": progress.best_step,
         "held_out": progress.best,
+        "held_out_answers": trained.held_out,
         "parameters": sum(weight.numel() for weight in objective.module.parameters()),
         "settings": {key: value for key, value in asdict(request).items() if value not in ((), 0, False, "")}
         | ({"start": start.name} if start else {}),
@@ -180,10 +183,8 @@ def make_objective(
     draft_ids = start.draft_ids(vocab_size) if start else most_frequent(counts, request.draft_vocab)
     kept = float(counts[draft_ids].sum() / counts.sum())
     origins = request.origins or most_important(target, some_texts(folder), request.blocks)
-    say(
-        f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; "
-        f"blocks start from layers {','.join(map(str, origins))}"
-    )
+    began = f"it goes on from {start.name}" if start else f"blocks start from {layers_text(origins)}"
+    say(f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; {began}")
     torch.manual_seed(request.seed)
     mask_token = start.mask_token if start else None
     mask_token = unused_id(counts) if mask_token is None else mask_token
@@ -191,6 +192,10 @@ def make_objective(
     if start:
         start.lend(objective)
     return objective
+
+
+def layers_text(layers: Sequence[int]) -> str:
+    return f"layer{'s' * (len(layers) > 1)} {','.join(map(str, layers))}"
 
 
 def fresh(
@@ -247,8 +252,8 @@ def some_texts(folder: ShardFolder) -> list[tuple[int, ...]]:
 
 def train(
     objective: Objective, folder: ShardFolder, request: Request, out: Path, team: Team, start: str = ""
-) -> tuple[Progress, int]:
-    """Train with a progress bar and held-out figures on stderr; also the number of steps planned."""
+) -> Trainer:
+    """Train with a progress bar and held-out figures on stderr; the trainer when it is done."""
     training = Training(
         epochs=request.epochs,
         batch=request.batch,
@@ -266,16 +271,19 @@ def train(
         elif kind == "held-out":
             agree = " ".join(f"{share:.3f}" for share in facts["agree"])
             overlap = " ".join(f"{share:.3f}" for share in facts["overlap"])
-            say(f"step {facts['step']}: held-out agreement by position {agree}; overlap {overlap}")
+            say(
+                f"step {facts['step']}: agreement on {trainer.held_out} held-out answers by position "
+                f"{agree}; overlap {overlap}"
+            )
         else:
             say(f"stopped at step {facts['step']}: no better for {facts['stale']} measurements")
 
     out.mkdir(parents=True, exist_ok=True)
     with bar:
         trainer = Trainer(objective, folder.paths(), training, out / "training.pt", report)
-        progress = trainer.run()
+        trainer.run()
     say(f"trained; peak memory {peak_memory():.1f} GB")
-    return progress, trainer.progress.step
+    return trainer
 
 
 def peak_memory() -> float:

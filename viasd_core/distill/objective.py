@@ -22,7 +22,7 @@ class HeldOut:
 
     agree: list[float] = field(default_factory=list)
     overlap: list[float] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)  # predictions judged
 
     def add(self, position: int, agree: Tensor, overlap: Tensor) -> None:
         """agree, overlap: [n] of one position."""

@@ -117,9 +117,16 @@ def read_start(given: str) -> Start:
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, SafetensorError) as error:
         raise DataError(
-            f"--start {given} is no drafter that distill made ({type(error).__name__}: {error}); name the "
-            "folder of one"
+            f"--start {given} is no drafter that distill made ({reason(error)}); name the folder of one, or "
+            f"{' or '.join(shipped_drafters())}"
         ) from error
+
+
+def reason(error: Exception) -> str:
+    """What an exception of a reader means to a person."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror.lower()}: {error.filename}"
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def whole(value: Any) -> int:

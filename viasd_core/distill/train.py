@@ -45,7 +45,7 @@ class Progress:
 
     step: int = 0
     best_step: int = 0
-    best: dict[str, list[float]] = field(default_factory=dict)
+    best: dict[str, list[float]] = field(default_factory=dict)  # agree, overlap and rows by draft position
     best_score: float = -1.0
     newest_score: float = -1.0  # the best of those that steps led to: a drafter gone on from has its own
     stale: int = 0
@@ -83,7 +83,8 @@ class Trainer:
         self.steps = max(1, round(self.per_epoch * training.epochs) // self.accelerator.num_processes)
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
-        if not any(True for _ in held_out_batches(paths, 1, 1)):
+        self.held_out = sum(1 for _ in held_out_batches(paths, 1, training.measure_on))  # answers
+        if not self.held_out:
             raise DataError("no answer is held out to measure on; give more prompts or more --tokens")
 
     def run(self) -> Progress:
@@ -152,7 +153,11 @@ class Trainer:
         found = HeldOut()
         for batch in held_out_batches(self.paths, self.training.batch, self.training.measure_on):
             self.objective.measure(batch.to(self.accelerator.device), found)
-        now = {"agree": found.shares("agree"), "overlap": found.shares("overlap")}
+        now = {
+            "agree": found.shares("agree"),
+            "overlap": found.shares("overlap"),
+            "rows": [float(rows) for rows in found.rows],
+        }
         progress = self.progress
         progress.history.append({"step": progress.step, "score": found.score, **now})
         if progress.step:

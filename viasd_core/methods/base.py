@@ -101,8 +101,10 @@ def draft_room(run: Run, *, bonus_possible: bool) -> int:
 
 def undrafted(run: Run, draft: Draft | None = None) -> Outcome:
     """A cycle without drafted tokens; what the empty draft cost is told."""
-    outcome = full_alone(run, "nothing was drafted")
-    outcome.draft_forwards = draft.forwards if draft else 0
+    forwards = draft.forwards if draft else 0
+    unsure = forwards and run.settings.least_sure
+    outcome = full_alone(run, "the drafter was not sure of any token" if unsure else "nothing was drafted")
+    outcome.draft_forwards = forwards
     return outcome
 
 

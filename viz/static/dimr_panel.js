@@ -38,7 +38,7 @@ class Panel {
     this.wire = new SearchWire(root, env.server, {
       reset: () => this.reset(),
       fold: (message) => this.search.fold(message),
-      changed: () => this.draw(),
+      changed: () => this.changed(),
       lost: (why) => this.fail(why),
     });
     this.wire.live = () => this.search.live;
@@ -82,6 +82,15 @@ class Panel {
       this.waiting = false;
       this.drawButtons();
     }, 1500);
+  }
+
+  // A search that failed before its first mask gives way to the one before it: a slip in the form must not take
+  // a finished search off the screen.
+  changed() {
+    const {status, points, found} = this.search;
+    const {state, text} = status;
+    if (state === "error" && !points.length && !found && this.wire.back()) this.fail(text);
+    else this.draw();
   }
 
   followValue(value) {
@@ -149,7 +158,7 @@ class Panel {
       this.bar.value = Math.min(all.length, facts.planned);
     }
     const seconds = this.search.secondsLeft();
-    const scored = all.length ? `${all.length}${known ? ` of ${facts.planned}` : ""} masks` : "";
+    const scored = all.length ? `${all.length}${known ? ` of ${facts.planned}` : ""} mask${all.length === 1 && !known ? "" : "s"}` : "";
     setText(this.left, [scored, seconds ? `at most ${timeWords(seconds)} left` : ""].filter(Boolean).join(" · "));
     const parts = [facts.preset, facts.search, facts.layers && `${facts.skipped} of ${this.search.units} ${this.search.halves ? "halves of layers" : "layers"} skipped`, facts.window && `windows of ${facts.window} rows`, facts.seed !== undefined && `seed ${facts.seed}`];
     setText(this.about, parts.filter(Boolean).map((part) => oneLine(String(part), 60)).join(" · "));

@@ -11,6 +11,7 @@ export class SearchWire {
   constructor(root, server, {reset, fold, changed, lost}) {
     Object.assign(this, {root, server, reset, fold, changed, lost});
     this.run = null;
+    this.before = null; // the search that this one took the place of
     this.epoch = null;
     this.last = 0;
     this.timer = null;
@@ -26,15 +27,23 @@ export class SearchWire {
   follow({run, epoch}) {
     if (typeof run !== "string" || !run || (run === this.run && epoch === this.epoch)) return;
     sessionStorage.setItem(KEY, run);
-    Object.assign(this, {run, epoch, last: 0});
+    Object.assign(this, {run, epoch, last: 0, before: run === this.run ? this.before : this.run});
     this.reset();
     this.ask();
+  }
+
+  // Show the search before this one again; whether there is one.
+  back() {
+    const {before} = this;
+    if (before) this.follow({run: before, epoch: null});
+    this.before = null;
+    return Boolean(before);
   }
 
   // Show something else; the search itself goes on on the server.
   leave() {
     clearTimeout(this.timer);
-    this.run = this.epoch = null;
+    this.run = this.epoch = this.before = null;
     sessionStorage.removeItem(KEY);
   }
 
@@ -70,7 +79,9 @@ export class SearchWire {
     }
     for (const message of reply.events) this.fold(message);
     this.last = reply.seq;
+    const {run} = this;
     this.changed();
+    if (run !== this.run) return; // it gave way to another
     if (reply.more) this.ask();
     else if (this.live()) this.timer = setTimeout(() => this.ask(), document.hidden ? HIDDEN_MS : LIVE_MS);
   }

@@ -50,7 +50,7 @@ export function reason(row) {
     case "bonus":
       return `The whole block was kept, so ${row.source === "slim_sample" ? "the slim verifier" : "the full verifier"} added one token.`;
     case "target":
-      return "Decoded by the full verifier alone: nothing was drafted for it, or strict mode corrected it.";
+      return "Decoded by the full verifier alone: nothing was drafted for it, or nothing the drafter was sure enough of, or strict mode corrected it.";
     case "rejected":
       return rejection(row);
     case "discarded":
