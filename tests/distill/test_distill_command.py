@@ -42,9 +42,11 @@ def test_a_drafter_is_made_told_of_and_ready_to_draft(
     card = (out / "README.md").read_text()
     assert f"`{kind}`" in card and f"{facts['tokens']:,} tokens" in card and "prompts.jsonl" in card
     assert f"| agree | {facts['held_out']['agree'][0]:.3f}" in card
-    # Of 40 prompts 0 and 32 are held out; at the first position every token of an answer is foreseen once.
+    # Of 40 prompts 0 and 32 are held out; a block is judged from a fixed number of places of each answer, the
+    # others once a token.
     assert facts["held_out_answers"] == 2 and "the figures are of 2 such answers" in card
-    assert 2 <= facts["held_out"]["rows"][0] <= 2 * SMALL["--max-new-tokens"]
+    rows = facts["held_out"]["rows"][0]
+    assert rows >= 2 and (kind == "block" or rows <= 2 * SMALL["--max-new-tokens"])
     config = (out / "config.json").read_text()
     assert str(place) not in config + card.replace(facts["command"], "")
     assert json.loads(config)["trained_for"]["id"] == "verifier"
