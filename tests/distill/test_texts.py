@@ -178,4 +178,4 @@ def test_the_texts_that_ship_are_whole() -> None:
     with np.load(path, allow_pickle=False) as file:
         plan = json.loads(str(file["plan"]))
     texts = read_texts(path, plan, 49_152)
-    assert len(texts) == 2172 and sum(map(len, texts.values())) == 360_305
+    assert len(texts) == 5932 and sum(map(len, texts.values())) == 1_010_403
