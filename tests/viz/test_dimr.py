@@ -38,6 +38,7 @@ def test_masks_arrive_while_the_search_runs_with_progress_and_time_left(
     page.wait_for_function(f"__viasd_dimr.masks === {len(rows)}")
     site.searches["search-1"][1].append(status("stopped", "stopped"))
     page.wait_for_function("__viasd_dimr.state === 'stopped'")
+    expect(page.locator(".dimr-panel")).to_contain_text("40 masks · 30 of the wanted size")
     asked = len(site.asked)
     page.wait_for_timeout(1500)
     assert len(site.asked) == asked, "an ended search is not asked for again"

@@ -150,7 +150,7 @@ class Panel {
   }
 
   drawProgress() {
-    const {facts, all, live} = this.search;
+    const {facts, all, live, points, others} = this.search;
     const known = live && typeof facts.planned === "number";
     this.bar.hidden = !known;
     if (known) {
@@ -159,7 +159,8 @@ class Panel {
     }
     const seconds = this.search.secondsLeft();
     const scored = all.length ? `${all.length}${known ? ` of ${facts.planned}` : ""} mask${all.length === 1 && !known ? "" : "s"}` : "";
-    setText(this.left, [scored, seconds ? `at most ${timeWords(seconds)} left` : ""].filter(Boolean).join(" · "));
+    const ofSize = !live && others.length ? `${points.length} of the wanted size` : "";
+    setText(this.left, [scored, ofSize, seconds ? `at most ${timeWords(seconds)} left` : ""].filter(Boolean).join(" · "));
     const parts = [facts.preset, facts.search, facts.layers && `${facts.skipped} of ${this.search.units} ${this.search.halves ? "halves of layers" : "layers"} skipped`, facts.window && `windows of ${facts.window} rows`, facts.seed !== undefined && `seed ${facts.seed}`];
     setText(this.about, parts.filter(Boolean).map((part) => oneLine(String(part), 60)).join(" · "));
   }
