@@ -10,7 +10,8 @@ import gradio as gr
 
 from viasd_core.cli.generate import as_json
 from viasd_core.errors import SettingsError, TraceError, ViasdError
-from viasd_core.method_options import METHOD_OPTIONS, METHODS, refuse_unused
+from viasd_core.method_options import METHOD_OPTIONS, METHODS, check_drafter, refuse_unused
+from viasd_core.settings import refuse_idle
 
 from .catalog import Catalog
 from .engine import Engine
@@ -76,12 +77,15 @@ class Api:
             if method == "":
                 method = self.catalog.presets[preset].method
             chosen |= further(more, {*given, "max_new_tokens", "temperature", "seed"})
+            fields = set(chosen)
             chosen = by_control(method, chosen)
             wanted = min(BY_NAME["max_new_tokens"].read(max_new_tokens), self.catalog.limits.max_tokens)
             values = chosen | {"max_new_tokens": wanted, "temperature": temperature, "seed": seed}
             job = self.catalog.job(prompt, preset, method, drafter, values)
             if job.settings.slim_tiers and skip_ratio is not None:
                 raise SettingsError("skip_ratio and tiers contradict each other; give the ratios to tiers")
+            refuse_idle(job.settings, fields)
+            check_drafter(job.settings.method, self.catalog.drafter_kind(preset, drafter), fields)
             self.engine.submit(run, job)
         except ViasdError as error:
             raise gr.Error(str(error), print_exception=False) from error

@@ -67,6 +67,10 @@ class Catalog:
                 return word
         return ""
 
+    def drafter_kind(self, preset: str, drafter: str) -> str:
+        """What a word of `drafters` stands for: none, lookup, layer-skip or model."""
+        return self.presets[preset].drafter.kind if drafter == OWN else parse_drafter(drafter).kind
+
     def job(
         self, prompt: object, preset: object, method: object, drafter: object, values: Mapping[str, Any]
     ) -> Job:

@@ -246,9 +246,37 @@ def test_options_that_do_nothing_for_the_drafter_are_refused_unless_another_is_m
     given = ("--drafter", "lookup", "--lookup-first")
     assert main(arguments(models, out, *given)) == 2
     assert "--lookup-first has no effect with the drafter lookup" in capsys.readouterr().err
+    assert main(arguments(models, out, *given, "--more-drafters", "lookup")) == 2
+    assert "--lookup-first has no effect with the drafter lookup" in capsys.readouterr().err
     beside = ("--more-drafters", str(models / "drafter"), "--limit", "1", "--repeats", "1")
     assert main(arguments(models, out, *given, *beside, methods="sd")) == 0
-    assert "- `sd`; `sd, drafter`: lookup_first on" in capsys.readouterr().out
+    assert "- `sd, drafter`: lookup_first on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("methods", "more", "words"),
+    [
+        ("ar", "lookup", "--more-drafters needs a method that drafts"),
+        ("sd", "lookup,none", "--more-drafters names none, which drafts nothing"),
+    ],
+)
+def test_drafters_that_nothing_would_be_drafted_with_are_refused(
+    methods: str, more: str, words: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(models, tmp_path / "r.json", "--more-drafters", more, methods=methods)) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_drafters_of_names_that_files_cannot_tell_apart_keep_a_trace_each(
+    models: Path, tmp_path: Path
+) -> None:
+    for name in ("my_drafter", "My-drafter"):
+        (tmp_path / name).symlink_to(models / "drafter")
+    more = ",".join(str(tmp_path / name) for name in ("my_drafter", "My-drafter"))
+    given = ("--more-drafters", more, "--traces", str(tmp_path / "traces"), "--limit", "1", "--repeats", "1")
+    assert main(arguments(models, tmp_path / "r.json", *given, methods="ar,sd")) == 0
+    kept = sorted(path.name for path in (tmp_path / "traces").iterdir())
+    assert kept == ["001-ar.zip", "001-sd-my-drafter-.zip", "001-sd-my-drafter.zip", "001-sd.zip"]
 
 
 def test_more_slim_verifiers_are_measured_beside_and_reported_by_number_of_layers(

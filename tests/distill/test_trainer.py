@@ -189,7 +189,29 @@ def test_figures_told_are_those_of_the_weights_kept(
     assert [entry["step"] for entry in progress.history] == [4, 8, 12]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", None])
+SPOILT: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a list": lambda state: [1],
+    "another progress": lambda state: state | {"progress": {"speed": 3}},
+    "no best": lambda state: {name: value for name, value in state.items() if name != "best"},
+    "no weights": lambda state: state | {"module": {}},
+    "other best": lambda state: state | {"best": {"weight": torch.zeros(2)}},
+    "no optimizer": lambda state: state | {"optimizer": {}},
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_state_that_lacks_something_is_refused_in_a_sentence(
+    what: str, target: Target, paths: list[Path], tmp_path: Path
+) -> None:
+    state = tmp_path / "s.pt"
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(objective(target), paths, SHORT, state, interrupted_at(8)).run()
+    torch.save(SPOILT[what](torch.load(state, weights_only=True)), state)
+    with pytest.raises(DataError, match=r"s\.pt is damaged.*delete it"):
+        Trainer(objective(target), paths, SHORT, state, noted([])).run()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"hello", None])
 def test_a_damaged_state_is_refused_in_a_sentence(
     content: bytes | None, target: Target, paths: list[Path], tmp_path: Path
 ) -> None:

@@ -161,6 +161,12 @@ def test_a_caller_cannot_have_more_tokens_than_the_page_makes(served: Serve, cli
         ({"prompt": "x", "more": {"seed": 3}}, "there is no further setting 'seed'; choose one of"),
         ({"prompt": "x", "more": {"depth": 3}}, "there is no further setting 'depth'; choose one of"),
         ({"prompt": "x", "more": {"v_max": 8}}, "--v-max is not used by method 'via-sd'"),
+        ({"prompt": "x", "more": {"alpha": 0.2}}, "--alpha has no effect without --rule-c lossy"),
+        ({"prompt": "x", "more": {"lookup_first": True}}, "--lookup-first has no effect with the drafter"),
+        (
+            {"prompt": "x", "drafter": "lookup", "method": "sd", "more": {"draft_p_min": 0.3}},
+            "--draft-p-min has no effect with the drafter lookup",
+        ),
         ({"prompt": "x", "more": {"debt_cap": "all"}}, "debt_cap is 'all'; give a number"),
         ({"prompt": "x", "more": {"tiers": "model:org/name"}}, "which this page does not offer"),
         ({"prompt": "x", "more": {"tiers": [0.4, 0.2]}}, "give text such as 0.5,0.2"),

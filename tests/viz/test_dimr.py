@@ -104,6 +104,31 @@ def test_a_search_the_server_forgot_is_told_once_it_was_shown(
     follow(page, [status("running"), facts(), *scored()])
     site.searches.clear()
     expect(page.get_by_role("alert")).to_have_text("this search is no longer kept")
+    expect(page.get_by_role("button", name="Search", exact=True)).to_be_enabled()
+    assert report(page)["state"] == "stopped" and report(page)["masks"] == len(scored())
+
+
+def test_a_tab_whose_search_is_gone_since_its_last_visit_is_ready_for_another(open_panel: OpenPanel) -> None:
+    page = open_panel()
+    page.evaluate("sessionStorage.setItem('viasd.search', 'gone')")
+    page.reload()
+    page.wait_for_function("__viasd_dimr && __viasd_dimr.run === null && __viasd_dimr.state === 'idle'")
+    expect(page.get_by_role("button", name="Search", exact=True)).to_be_enabled()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_failed_search_is_told_of_also_where_the_one_before_it_is_gone(
+    open_panel: OpenPanel, follow: Callable[..., None], site: Site
+) -> None:
+    page = open_panel()
+    follow(page, [status("running"), facts(), *scored(), status("done")])
+    del site.searches["search-1"]
+    site.searches["search-2"] = ("a", [status("running"), status("error", "no prompt fits")])
+    page.evaluate("value => push(value)", {"run": "search-2", "epoch": "a"})
+    expect(page.get_by_role("alert")).to_have_text("no prompt fits")
+    page.wait_for_function("__viasd_dimr.run === null && __viasd_dimr.state === 'idle'")
+    expect(page.get_by_role("alert")).to_have_text("no prompt fits")
+    expect(page.get_by_role("button", name="Search", exact=True)).to_be_enabled()
 
 
 def test_a_point_shows_its_mask_and_a_mask_rings_its_point(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import DataError
-from ..method_options import METHOD_OPTIONS, check_drafter
+from ..errors import DataError, SettingsError
+from ..method_options import IDLE_WITH_LOOKUP, METHOD_OPTIONS, check_drafter
 from ..pair import ModelPair, load_pair, refuse_drafter, takes_drafter, tier_weights, with_drafter, with_tiers
 from ..presets import Preset, load_preset, parse_drafter
 from ..recording import describe, encode_prompt
@@ -55,8 +55,11 @@ def run_benchmark(request: Request, say: Say) -> dict[str, Any]:
     for chosen in variants.values():
         tier_weights(chosen)  # before the verifier, which may take minutes to load
     drafter = preset.drafter if request.drafter is None else parse_drafter(request.drafter)
+    more = [parse_drafter(word) for word in request.more_drafters]
+    if any(spec.kind == "none" for spec in more):
+        raise SettingsError("--more-drafters names none, which drafts nothing; leave it out")
     # What does nothing for the pair's own drafter may be meant for the others.
-    asked = () if request.more_drafters else request.overrides
+    asked = () if any(spec.kind != drafter.kind for spec in more) else request.overrides
     for method in request.methods:
         check_drafter(method, drafter.kind, asked)
     say(f"loading {preset.name}")
@@ -139,9 +142,13 @@ class Benchmark:
         if self.request.traces is None:
             return
         self.request.traces.mkdir(exist_ok=True)
+        taken: set[str] = set()
         for lane in self.lanes:
             if isinstance(lane.runner, EngineRunner) and lane.runner.settings.trace:
                 name = re.sub(r"[^a-z0-9.]+", "-", lane.runner.label.lower())
+                while name in taken:  # labels may differ in what a file's name leaves out
+                    name += "-"
+                taken.add(name)
                 path = self.request.traces / f"{len(self.entries) + 1:03d}-{name}.zip"
                 lane.runner.save(done, path, self.request.max_new_tokens)
 
@@ -204,7 +211,9 @@ def engine_lanes(pair: ModelPair, settings: dict[str, Settings]) -> list[Lane]:
 
 def settled_lane(label: str, pair: ModelPair, settings: Settings, **more: Any) -> Lane:
     """A lane with the models its tiers name, and with what stands behind repairs decided."""
-    settled, why = with_suffix(pair, settings)
+    idle = IDLE_WITH_LOOKUP if pair.drafter.kind == "lookup" else ()
+    usual = {name: getattr(Settings(), name) for name in idle}  # or results would credit it with them
+    settled, why = with_suffix(pair, settings.with_(**usual))
     return engine_lane(EngineRunner(label, with_tiers(pair, settled), settled), **why, **more)
 
 

@@ -63,6 +63,8 @@ class Request:
         variants = [Settings(skip_ratio=ratio) for ratio in self.skip_ratios]
         variants += [Settings(tiers=parse_tiers(tiers)) for tiers in self.tiers]
         _check_apart("--skip-ratios and --tiers ask", [variant_label(settings) for settings in variants])
+        if self.more_drafters and set(self.methods) <= {BASE}:
+            raise SettingsError("--more-drafters needs a method that drafts; add sd or via-sd to --methods")
         _check_apart("--more-drafters asks", [drafter_label(drafter) for drafter in self.more_drafters])
         if self.best_gamma and not any("gamma" in METHOD_OPTIONS[method] for method in self.methods):
             raise SettingsError("--best-gamma needs a method that drafts; add sd or via-sd to --methods")

@@ -24,10 +24,11 @@ from ..pair import load_pair, target_of
 from ..presets import load_preset
 from ..recording import hardware
 from ..sources import choose_device, public_identity
+from ..terminal import printable
 from .ar import ArObjective, most_important
 from .batches import feature_scale, held_out, id_counts
 from .block import BlockObjective
-from .card import write_card, write_drafter
+from .card import refuse_foreign, write_card, write_drafter
 from .collect import Plan
 from .eagle import EagleObjective
 from .objective import Objective
@@ -37,7 +38,7 @@ from .shards import ShardFolder, read_shard
 from .start import Start, read_start
 from .team import Team, join_team
 from .texts import read_texts, write_texts
-from .train import Trainer, Training
+from .train import STATE, Trainer, Training
 from .workers import Work, answer_all
 
 IMPORTANCE_TEXTS = 8  # answers that the blocks' importance is measured on
@@ -66,18 +67,22 @@ def distill(
     """
     started = time.perf_counter()
     texts = read_prompts(data, task)
-    start = read_start(request.start) if request.start else None
+    start = None if request.start is None else read_start(request.start)
     if start:
         request = start.shaping(request)
         if out.resolve() == start.folder:
             raise SettingsError(f"--start and --out are both {out}; give the new drafter a folder of its own")
+    refuse_foreign(out)
     team = join_team(choose_device(device))
     given = load_preset(preset)
     pair = load_pair(given, drafter="none", dtype=dtype, device=device)
     target = target_of(pair)
     if start:
-        start.refuse_for(public_identity(pair.verifier.identity), target.runner.vocab_size)
+        start.refuse_for(public_identity(pair.verifier.identity), target)
     check_shape(request, target)
+    if start:
+        ids, mask = start.draft_ids(target.runner.vocab_size), start.mask_token or 0
+        start.refuse_shape(fresh(request, target, start.taps, request.origins, ids, mask, None))
     prompts, too_long = prepare(pair, texts, longest=request.longest_prompt, seed=request.seed)
     say = tell if team.leads else silence
     say(f"{len(prompts)} prompts; {too_long} left out as empty or above {request.longest_prompt} tokens")
@@ -122,7 +127,9 @@ def distill(
         "held_out": progress.best,
         "held_out_answers": trained.held_out,
         "parameters": sum(weight.numel() for weight in objective.module.parameters()),
-        "settings": {key: value for key, value in asdict(request).items() if value not in ((), 0, False, "")}
+        "settings": {
+            key: value for key, value in asdict(request).items() if value not in ((), 0, False, None)
+        }
         | ({"start": start.name} if start else {}),
         "minutes": (time.perf_counter() - started) / 60,
         "hardware": machine(target.runner.device),
@@ -188,7 +195,8 @@ def make_objective(
     torch.manual_seed(request.seed)
     mask_token = start.mask_token if start else None
     mask_token = unused_id(counts) if mask_token is None else mask_token
-    objective = fresh(request, target, plan.taps, origins, draft_ids, mask_token, folder)
+    scale = None if request.kind == "ar" else feature_scale(folder.paths()[0])
+    objective = fresh(request, target, plan.taps, origins, draft_ids, mask_token, scale)
     if start:
         start.lend(objective)
     return objective
@@ -205,12 +213,11 @@ def fresh(
     origins: Sequence[int],
     draft_ids: Tensor,
     mask_token: int,
-    folder: ShardFolder,
+    scale: Tensor | None,
 ) -> Objective:
-    """An untrained drafter of the wanted shape."""
+    """An untrained drafter of the wanted shape; `scale` [taps, H] of its features, 1 unless known."""
     if request.kind == "ar":
         return ArObjective(target, origins, draft_ids)
-    scale = feature_scale(folder.paths()[0])
     if request.kind == "eagle":
         return EagleObjective(target, taps, origins[0], draft_ids, scale=scale)
     return BlockObjective(
@@ -280,7 +287,7 @@ def train(
 
     out.mkdir(parents=True, exist_ok=True)
     with bar:
-        trainer = Trainer(objective, folder.paths(), training, out / "training.pt", report)
+        trainer = Trainer(objective, folder.paths(), training, out / STATE, report)
         trainer.run()
     say(f"trained; peak memory {peak_memory():.1f} GB")
     return trainer
@@ -301,7 +308,7 @@ def machine(device: torch.device) -> str:
 
 def tell(line: str) -> None:
     """A line on stderr that does not tear a progress bar."""
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(printable(line), file=sys.stderr)
 
 
 def silence(line: str) -> None:

@@ -9,6 +9,8 @@ from ..errors import SettingsError
 
 Kind = Literal["ar", "eagle", "block"]
 BLOCKS = {"ar": 2, "eagle": 1, "block": 3}  # layers of a drafter unless told
+# Beyond what any machine serves; memory for them is taken at once.
+MOST = {"lanes": 4096, "batch": 4096, "slots": 256, "layers": 4096, "taps": 4096}
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Request:
     batch: int = 16
     learning_rate: float = 1e-3
     seed: int = 0
-    start: str = ""  # a drafter to go on from: a shipped name, or a folder
+    start: str | None = None  # a drafter to go on from: a shipped name, or a folder
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -50,6 +52,9 @@ class Request:
         ):
             if getattr(self, name) < least:
                 raise SettingsError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise SettingsError(f"{name} can be {most} at most; got {getattr(self, name)}")
         if self.origins and self.layers not in (0, len(self.origins)):
             raise SettingsError(
                 f"blocks names {len(self.origins)} layers and layers asks for {self.layers}; give one of them"

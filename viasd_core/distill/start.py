@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..drafters.borrowed import ARCHITECTURE as AR
 from ..drafters.borrowed import from_offsets
+from ..drafters.checkpoints import Target
 from ..drafters.dflash import ARCHITECTURE as BLOCK
 from ..drafters.eagle import AUX_LAYERS
 from ..errors import DataError, SettingsError
@@ -58,8 +59,9 @@ class Start:
         """Raises SourceError."""
         return from_offsets(self.name, self.tensors["d2t"], vocab_size)
 
-    def refuse_for(self, verifier: Mapping[str, Any], vocab_size: int) -> None:
+    def refuse_for(self, verifier: Mapping[str, Any], target: Target) -> None:
         """Raises SettingsError, SourceError where the drafter's verifier was another."""
+        vocab_size, layers = target.runner.vocab_size, target.runner.n_layers
         ours, theirs = ({key: told.get(key) for key in PROOFS} for told in (verifier, self.trained_for))
         sure = [key for key in PROOFS[:-1] if ours[key] and theirs[key]] or ["id"]
         if any(ours[key] != theirs[key] for key in sure):
@@ -71,9 +73,14 @@ class Start:
         self.draft_ids(vocab_size)
         if self.mask_token is not None and not 0 <= self.mask_token < vocab_size:
             raise SettingsError(f"--start {self.name} names an id {self.mask_token} that the verifier lacks")
+        if len(set(self.taps)) < len(self.taps) or not all(0 <= layer < layers for layer in self.taps):
+            raise SettingsError(
+                f"--start {self.name} reads behind layers {list(self.taps)}, which must be different ones of "
+                f"the verifier's {layers}, counted from 0"
+            )
 
-    def lend(self, objective: Objective) -> None:
-        """Give a fresh objective the drafter's weights. Raises SettingsError where its shape is another."""
+    def refuse_shape(self, objective: Objective) -> None:
+        """Raises SettingsError where the tensors are not those of a fresh objective."""
         ours, theirs = (
             {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "d2t"}
             for tensors in (objective.weights(), self.tensors)
@@ -83,8 +90,12 @@ class Start:
             raise SettingsError(
                 f"--start {self.name} does not hold the tensors its config asks for: {different[0]} differs"
             )
+
+    def lend(self, objective: Objective) -> None:
+        """Give a fresh objective the drafter's weights. Raises SettingsError where its shape is another."""
+        self.refuse_shape(objective)
         with torch.no_grad():
-            objective.take({name: self.tensors[name].float() for name in ours})
+            objective.take({name: self.tensors[name].float() for name in objective.weights()})
 
 
 PROOFS = ("sha256", "revision", "id")  # what tells one verifier from another, the surest first
@@ -92,6 +103,10 @@ PROOFS = ("sha256", "revision", "id")  # what tells one verifier from another, t
 
 def read_start(given: str) -> Start:
     """A shipped drafter by name, or a folder that `distill` wrote. Raises DataError."""
+    if not given:
+        raise DataError(
+            f"--start is empty; name the folder of a drafter, or {' or '.join(shipped_drafters())}"
+        )
     folder = PRESETS / "drafters" / given if given in shipped_drafters() else Path(given)
     path = folder / "model.safetensors"
     try:
@@ -102,6 +117,7 @@ def read_start(given: str) -> Start:
         taps = (config.get("eagle_config") or {}).get(AUX_LAYERS) or block.get("target_layer_ids") or ()
         if not tensors["d2t"].dim() == 1 or not config["trained_for"]["id"]:
             raise ValueError("its d2t or its verifier is not told")
+        refuse_damage(tensors)
         return Start(
             folder.resolve().name,
             folder.resolve(),
@@ -120,6 +136,17 @@ def read_start(given: str) -> Start:
             f"--start {given} is no drafter that distill made ({reason(error)}); name the folder of one, or "
             f"{' or '.join(shipped_drafters())}"
         ) from error
+
+
+def refuse_damage(tensors: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for a tensor that no training leaves behind."""
+    for name, tensor in tensors.items():
+        kind = "whole numbers" if name == "d2t" else "floating-point numbers"
+        whole_ones = not tensor.is_floating_point() and tensor.dtype != torch.bool
+        if whole_ones != (name == "d2t"):
+            raise ValueError(f"its tensor {name} holds {tensor.dtype}, not {kind}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"its tensor {name} is not finite")
 
 
 def reason(error: Exception) -> str:

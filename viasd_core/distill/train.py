@@ -20,6 +20,10 @@ from ..errors import DataError
 from .batches import Batch, count_batches, held_out_batches, training_batches
 from .objective import HeldOut, Objective
 
+STATE = "training.pt"  # beside the drafter
+# What reading a file that is no state, or half of one, ends in.
+DAMAGE = (RuntimeError, UnpicklingError, EOFError, LookupError, AttributeError, TypeError, ValueError)
+
 
 @dataclass(frozen=True)
 class Training:
@@ -190,18 +194,19 @@ class Trainer:
             return
         try:
             content = torch.load(self.state, map_location="cpu", weights_only=True)
-        except (RuntimeError, UnpicklingError, EOFError) as error:
+            if content["made_with"] != self.made_with:
+                raise DataError(
+                    f"{self.state} belongs to a training with other settings or answers; delete it to train "
+                    "anew, or choose another --out"
+                )
+            for weights in (content["best"] or content["module"], content["module"]):
+                self.objective.module.load_state_dict(weights)
+            self.optimizer.load_state_dict(content["optimizer"])
+            self.best, self.steps = content["best"], content["steps"]
+            self.progress = Progress(**content["progress"])
+        except DAMAGE as error:
             raise DataError(
                 f"{self.state} is damaged and training cannot resume from it; delete it to train anew from "
                 "the same answers"
             ) from error
-        if content.get("made_with") != self.made_with:
-            raise DataError(
-                f"{self.state} belongs to a training with other settings or answers; delete it to train "
-                "anew, or choose another --out"
-            )
-        self.objective.module.load_state_dict(content["module"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.best, self.steps = content["best"], content["steps"]
-        self.progress = Progress(**content["progress"])
         self.report("resume", {"step": self.progress.step, "steps": self.steps})

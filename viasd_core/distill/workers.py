@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -55,8 +58,9 @@ def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: 
         context.Process(target=_worker, args=(work, place, workers, heard), daemon=True)
         for place in range(workers)
     ]
-    for process in crew:
-        process.start()
+    with uninterrupted():
+        for process in crew:
+            process.start()
     total, running = 0, workers
     try:
         while running:
@@ -86,13 +90,35 @@ def answer_all(pair: ModelPair, work: Work, workers: int, team: Team, progress: 
     return total
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Processes that are started here take no notice of Ctrl-C, which reaches all of a terminal's: the one
+    that started them ends them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say how signals are taken
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed outright cannot end its workers; what they wrote is whole."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _worker(work: Work, place: int, workers: int, heard: Any) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     try:
         pair = load_pair(work.preset, drafter="none", dtype=work.dtype, device=work.device)
         _collect(pair, work, place, workers, heard.put)
-    except KeyboardInterrupt:
-        return
     except Exception as error:  # the parent says it in one sentence
         heard.put(f"a worker failed: {error}")
     heard.put(None)

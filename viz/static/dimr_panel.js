@@ -39,7 +39,7 @@ class Panel {
       reset: () => this.reset(),
       fold: (message) => this.search.fold(message),
       changed: () => this.changed(),
-      lost: (why) => this.fail(why),
+      lost: (why) => this.lost(why),
     });
     this.wire.live = () => this.search.live;
     this.build();
@@ -91,6 +91,14 @@ class Panel {
     const {state, text} = status;
     if (state === "error" && !points.length && !found && this.wire.back()) this.fail(text);
     else this.draw();
+  }
+
+  // The server no longer has the search: what is shown of it stays, and another can be started.
+  lost(why) {
+    if (why) this.fail(why);
+    const {live, points} = this.search;
+    if (live) this.search.status = {state: points.length ? "stopped" : "idle", text: ""};
+    this.draw();
   }
 
   followValue(value) {
