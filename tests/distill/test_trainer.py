@@ -189,6 +189,17 @@ def test_figures_told_are_those_of_the_weights_kept(
     assert [entry["step"] for entry in progress.history] == [4, 8, 12]
 
 
+def test_a_drafter_that_is_gone_on_from_sees_the_answers_in_another_order(
+    target: Target, paths: list[Path], tmp_path: Path
+) -> None:
+    def order(start: str) -> list[list[int]]:
+        training = Training(**{**vars(SHORT), "start": start})
+        trainer = Trainer(objective(target), paths, training, tmp_path / "s.pt", noted([]))
+        return [batch.ids.flatten().tolist() for _, batch in trainer._batches(0)]
+
+    assert order("a") == order("a") and order("a") not in (order(""), order("b"))
+
+
 SPOILT: dict[str, Callable[[dict[str, Any]], object]] = {
     "a list": lambda state: [1],
     "another progress": lambda state: state | {"progress": {"speed": 3}},

@@ -44,7 +44,7 @@ def held_out(index: int) -> bool:
     return index % HELD_OUT == 0
 
 
-def training_batches(paths: Sequence[Path], size: int, seed: int, epoch: int) -> Iterator[Batch]:
+def training_batches(paths: Sequence[Path], size: int, seed: int | str, epoch: int) -> Iterator[Batch]:
     """Every training answer once, `size` a batch."""
     order = random.Random(f"{seed}/{epoch}")
     shards = list(paths)

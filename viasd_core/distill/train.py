@@ -116,8 +116,10 @@ class Trainer:
         """(step, batch) from step `first` on; each process takes every n-th batch."""
         ours, processes = self.accelerator.process_index, self.accelerator.num_processes
         place = 0
+        # A drafter that is gone on from has seen the seed's own order, maybe no more than its beginning.
+        seed = "/".join(filter(None, (str(self.training.seed), self.training.start)))
         for epoch in range(math.ceil(self.training.epochs) + 1):
-            for batch in training_batches(self.paths, self.training.batch, self.training.seed, epoch):
+            for batch in training_batches(self.paths, self.training.batch, seed, epoch):
                 step, owner = divmod(place, processes)
                 place += 1
                 if step >= self.steps:
