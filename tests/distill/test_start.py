@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from distill.command_toys import KINDS, Command, facts_of, said, weights
+from viasd_core.presets import shipped_drafters
 
 Refusal = Callable[[str, Path | str], str]
 
@@ -97,7 +98,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
         "nowhere",
         (),
         "--start nowhere is no drafter that distill made (no such file or directory: nowhere/config.json); "
-        "name the folder of one, or smollm2-135m-block or smollm2-135m-eagle",
+        f"name the folder of one, or {' or '.join(shipped_drafters())}",
     ),
     "a whole model": ("verifier", (), "is no drafter that distill made"),
     "another kind": ("block", (), "--start block is of kind block; give --kind block"),
