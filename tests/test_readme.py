@@ -23,7 +23,7 @@ def speed_table(report: str) -> str:
     return report.split("### Speed\n\n")[1].split("\n\n")[0]
 
 
-@pytest.mark.parametrize("name", ["tiny-cpu", "tiny-eagle-cpu"])
+@pytest.mark.parametrize("name", ["tiny-cpu", "tiny-drafters-cpu"])
 def test_the_speed_table_is_the_one_the_result_file_gives(name: str) -> None:
     table = speed_table(markdown(read_result(RESULT.parent / f"{name}.json"), name))
     shown = README.split(f"<!-- speed table of benchmarks/{name}.json -->\n")[1].split("\n<!-- end -->")[0]
