@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import toys
-from viasd_core.self_check import NEAR_CHANCE, self_check
+from viasd_core.self_check import NEAR_CHANCE, TOKENS, self_check
 
 
 def test_a_copy_of_the_verifier_agrees_everywhere() -> None:
     found = self_check(toys.toy_pair(noise=0.0))
     assert found is not None
     assert found["agreement"] == 1.0
-    assert found["positions"] >= 8
+    assert found["positions"] > TOKENS, "more than one of the answers was looked at"
     assert found["warning"] is None
 
 

@@ -2,7 +2,7 @@
 
 A block drafter that was trained with known tokens behind the anchor can draw a suffix anew behind a
 substituted token (S2). One that only ever saw masks there may do that worse than the tokens it drafted in the
-first place (S1), so the two are compared on the self-check's prompt (arXiv 2608.00531 leaves this open).
+first place (S1), so the two are compared on a built-in prompt (arXiv 2608.00531 leaves this open).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from .pair import ModelPair, takes_drafter
 from .parts import Parts, parts_of
 from .probs import Noise, Sampling
 from .recording import encode_prompt
-from .self_check import PROMPT, TOKENS
 from .settings import Settings
 
+PROMPT = "Explain in three sentences why the sky is blue, then write a Python function that adds two numbers."
+TOKENS = 32
 GREEDY = Sampling()
 _found: WeakKeyDictionary[nn.Module, dict[str, Any]] = WeakKeyDictionary()  # by a loaded drafter's weights
 
