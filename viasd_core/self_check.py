@@ -16,26 +16,25 @@ PROMPTS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",
 )
 TOKENS = 20  # of each answer
-NEAR_CHANCE = (
-    0.2  # trained drafters agree on a third of such text and more, unrelated ones on next to nothing
-)
+NEAR_CHANCE = 0.2  # trained drafters agree on a third of such text or more, strangers on next to nothing
 
 
 def self_check(pair: ModelPair) -> dict[str, Any] | None:
     """Agreement of first drafts with the verifier: {agreement 0..1, positions, warning or None}.
 
-    None for drafters that predict nothing (none, lookup). Costs at most `TOKENS` forwards of the verifier a
-    prompt.
+    None for drafters that predict nothing (none, lookup), and where no prompt fits the context. Costs at most
+    `TOKENS` forwards of the verifier a prompt.
     """
     if pair.drafter.kind in ("none", "lookup"):
         return None
+    context = pair.verifier.n_ctx
+    fitting = [ids for ids in (encode_prompt(pair, prompt) for prompt in PROMPTS) if len(ids) + 2 <= context]
+    if not fitting:
+        return None
     accepted = examined = 0
-    for prompt in PROMPTS:
-        ids = encode_prompt(pair, prompt)
-        tokens = min(TOKENS, pair.verifier.n_ctx - len(ids))
-        if tokens < 2:
-            return None
-        for event in generate(pair, ids, Settings(method="sd", gamma=1, max_new_tokens=tokens, trace=False)):
+    for ids in fitting:
+        short = Settings(method="sd", gamma=1, max_new_tokens=min(TOKENS, context - len(ids)), trace=False)
+        for event in generate(pair, ids, short):
             accepted += event.cycle.region_c_accepted
             examined += event.cycle.region_c_accepted + event.cycle.region_c_rejected
     agreement = accepted / examined if examined else 0.0

@@ -181,7 +181,7 @@ def make_objective(
 ) -> Objective:
     """The drafter to train: fresh, shaped for the verifier and its own texts, or as `start` left it.
 
-    Raises DataError without a text, SettingsError and SourceError for a `start` that does not fit.
+    Raises DataError without a text, SourceError for ids of a `start` that the verifier lacks.
     """
     counts = id_counts(folder.paths(), target.runner.vocab_size)
     if not int(counts.sum()):
@@ -190,7 +190,8 @@ def make_objective(
     draft_ids = start.draft_ids(vocab_size) if start else most_frequent(counts, request.draft_vocab)
     kept = float(counts[draft_ids].sum() / counts.sum())
     origins = request.origins or most_important(target, some_texts(folder), request.blocks)
-    began = f"it goes on from {start.name}" if start else f"blocks start from {layers_text(origins)}"
+    named = f"layer{'s' * (len(origins) > 1)} {','.join(map(str, origins))}"
+    began = f"it goes on from {start.name}" if start else f"blocks start from {named}"
     say(f"draft vocabulary of {len(draft_ids)} ids covers {100 * kept:.2f} % of the texts; {began}")
     torch.manual_seed(request.seed)
     mask_token = start.mask_token if start else None
@@ -200,10 +201,6 @@ def make_objective(
     if start:
         start.lend(objective)
     return objective
-
-
-def layers_text(layers: Sequence[int]) -> str:
-    return f"layer{'s' * (len(layers) > 1)} {','.join(map(str, layers))}"
 
 
 def fresh(
