@@ -38,7 +38,7 @@ def answers(pair: ModelPair) -> list[Answer]:
 
 
 def exact(
-    pair: ModelPair, *, slots: int = SLOTS, anchors: int = 4, domino: bool = False, shift: bool = False
+    pair: ModelPair, *, slots: int = SLOTS, anchors: int = 4, domino: Sequence[int] = (), shift: bool = False
 ) -> BlockObjective:
     """An objective in float64, its causal correction (if any) not zero as it starts."""
     target = target_of(pair)
@@ -92,6 +92,28 @@ def test_a_batch_of_blocks_is_what_decoding_drafts_at_the_same_anchors(
             torch.testing.assert_close(found, draft.logits[:, IDS], atol=1e-5, rtol=0.0)
 
 
+@torch.no_grad()
+def test_layers_start_with_heads_as_large_as_the_verifiers_own() -> None:
+    """Ours norms heads that the toy's family does not: without a size of their own, attention would start out
+    even.
+    """
+    target = target_of(toy_pair(drafter="none", layers=6, vocab=40))
+    random = torch.Generator().manual_seed(0)
+    for theirs in target.runner.model.model.layers:
+        theirs.input_layernorm.weight.uniform_(0.5, 3.0, generator=random)
+    made = BlockObjective(target, TAPS, (0, 4), IDS, slots=SLOTS, mask_token=MASK)
+    rows = torch.randn(4000, 32, generator=random, dtype=torch.float64)
+    for layer, origin in zip(made.network.layers, (0, 4), strict=True):
+        theirs = target.runner.model.model.layers[origin]
+        for name in ("q", "k"):
+            heads = getattr(theirs.self_attn, f"{name}_proj")(theirs.input_layernorm(rows))
+            size = getattr(layer.self_attn, f"{name}_norm").weight
+            assert len(size.unique()) == 1
+            assert float(size[0]) == pytest.approx(float(heads.square().mean().sqrt()), rel=0.03)
+    last = target.runner.model.model.layers[4].input_layernorm.weight
+    torch.testing.assert_close(made.network.hidden_norm.weight.double(), last)
+
+
 @pytest.mark.parametrize("slots", [2, 3, SLOTS])
 def test_the_config_says_whether_blocks_had_known_tokens_and_decoding_reads_it(
     pair: ModelPair, answers: list[Answer], tmp_path: Path, slots: int
@@ -106,7 +128,7 @@ def test_the_config_says_whether_blocks_had_known_tokens_and_decoding_reads_it(
 def test_the_correction_told_the_drafted_tokens_is_the_one_that_drafted_them(
     pair: ModelPair, answers: list[Answer], tmp_path: Path
 ) -> None:
-    objective = exact(pair, domino=True)
+    objective = exact(pair, domino=(12, 5))
     one, anchor = answers[0], answers[0].prompt_tokens
     draft = first_draft(pair, trained(objective, tmp_path), one.ids[: anchor + 1], SLOTS - 1)
     rows = torch.zeros(anchor + SLOTS - 1, len(TAPS), 32, dtype=torch.float64)
@@ -226,9 +248,9 @@ def test_held_out_blocks_are_the_same_every_time_and_know_nothing(
     assert found.rows == taught.tolist() and len(found.rows) == SLOTS - 1
 
 
-@pytest.mark.parametrize("domino", [False, True])
+@pytest.mark.parametrize("domino", [(), (12, 5)])
 def test_training_teaches_and_touches_nothing_of_the_verifier(
-    domino: bool, pair: ModelPair, answers: list[Answer]
+    domino: tuple[int, ...], pair: ModelPair, answers: list[Answer]
 ) -> None:
     before = {name: weight.clone() for name, weight in pair.verifier.model.state_dict().items()}
     torch.manual_seed(0)
@@ -254,4 +276,4 @@ def test_training_teaches_and_touches_nothing_of_the_verifier(
         name for name, weight in objective.module.state_dict().items() if torch.equal(weight, started[name])
     ]
     assert still == [], "a weight of the file is not trained"
-    assert any(name.startswith("domino.") for name in started) is domino
+    assert any(name.startswith("domino.") for name in started) is bool(domino)

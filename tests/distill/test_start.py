@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from distill.command_toys import KINDS, Command, facts_of, said, weights
+from viasd_core.distill import request
 from viasd_core.presets import shipped_drafters
 
 Refusal = Callable[[str, Path | str], str]
@@ -47,6 +48,25 @@ def test_training_goes_on_from_a_drafter_as_if_it_had_never_been_written(
         if name != "fc.weight"  # holds the scale of the features in the file only
     ]
     assert any(moved), "nothing was learnt on"
+
+
+def test_the_sizes_of_a_correction_are_those_it_was_made_with(
+    finished: dict[str, Path], place: Path, tmp_path: Path, distill: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fresh one gets may change between versions."""
+    monkeypatch.setattr(request, "DOMINO", (5, 3))
+    shared = ("--answers", str(place / "ar" / "answers"), "--epochs", "1")
+    assert distill(tmp_path / "fresh", "block", *shared) == 0
+    assert sizes_of(tmp_path / "fresh") == (5, 3) != sizes_of(finished["block"])
+    assert distill(tmp_path / "more", "block", *shared, "--start", str(finished["block"])) == 0
+    assert sizes_of(tmp_path / "more") == sizes_of(finished["block"])
+
+
+def sizes_of(folder: Path) -> tuple[int, int]:
+    told = json.loads((folder / "config.json").read_text())["dflash_config"]
+    kept = weights(folder)
+    assert kept["domino.down.weight"].shape == (told["domino_rank"], 32 + told["domino_state"])
+    return told["domino_state"], told["domino_rank"]
 
 
 def test_another_version_and_dtype_of_the_verifier_do_not_matter(

@@ -44,7 +44,8 @@ def objective(target: Target, kind: str = "ar", width: int = 30) -> Objective:
         return ArObjective(target, (0, 3), ids)
     if kind == "eagle":
         return EagleObjective(target, TAPS, 0, ids, anchors=3)
-    return BlockObjective(target, TAPS, (0,), ids, slots=4, mask_token=39, anchors=3, domino=kind == "domino")
+    sizes = (12, 5) if kind == "domino" else ()
+    return BlockObjective(target, TAPS, (0,), ids, slots=4, mask_token=39, anchors=3, domino=sizes)
 
 
 def weights(trained: Objective) -> dict[str, Tensor]:
@@ -289,3 +290,12 @@ def test_a_loss_that_is_not_finite_moves_nothing(
     monkeypatch.setattr(made, "loss", lambda batch, random: plain(batch, random) * float("nan"))
     Trainer(made, paths, SHORT, tmp_path / "s.pt", noted([])).run()
     assert all(torch.equal(weights(made)[name], weight) for name, weight in before.items())
+
+
+def test_a_long_training_is_measured_more_seldom(
+    target: Target, paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else noise between measurements would use up its patience."""
+    monkeypatch.setattr(train, "MEASUREMENTS", 2)
+    progress = Trainer(objective(target), paths, SHORT, tmp_path / "s.pt", noted([])).run()
+    assert [entry["step"] for entry in progress.history] == [6, 12]

@@ -76,7 +76,7 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..distill.command import distill
-    from ..distill.request import Request
+    from ..distill.request import DOMINO, Request
     from ..distill.workers import default_workers
     from ..sources import choose_device
 
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         named["origins"] = layer_list(args.blocks)
     if args.temperatures is not None:
         named["temperatures"] = tuple(args.temperatures)
-    request = Request(kind=args.kind, domino=args.domino, **named)
+    request = Request(kind=args.kind, domino=DOMINO if args.domino else (), **named)
     if args.kind != "block" and args.slots is not None:
         raise SettingsError(f"--slots shapes a block drafter; leave it out with --kind {args.kind}")
     if args.kind == "ar" and args.taps is not None:

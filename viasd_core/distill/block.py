@@ -23,8 +23,6 @@ from .batches import Batch
 from .objective import HeldOut, compare, divergence, law
 
 ANCHORS = 12  # blocks cut from a text
-DOMINO_STATE = 256
-DOMINO_RANK = 64
 KNOWN_SHARE = 0.3  # of blocks with a known prefix
 DECAY = 0.8  # weight of a slot relative to the one before it
 
@@ -42,7 +40,10 @@ class Blocks:
 
 
 class BlockObjective:
-    """Weighted KL(q || p) at the masked slots; embedding and head are the verifier's, frozen and cut."""
+    """Weighted KL(q || p) at the masked slots; embedding and head are the verifier's, frozen and cut.
+
+    `domino` names the sizes of a causal correction, its GRU's state and its head's rank; empty: none.
+    """
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class BlockObjective:
         slots: int,
         mask_token: int,
         anchors: int = ANCHORS,
-        domino: bool = False,
+        domino: Sequence[int] = (),
         shift: bool = False,
         scale: Tensor | None = None,
     ) -> None:
@@ -67,10 +68,10 @@ class BlockObjective:
             network_config(self.config_of(target, len(origins), slots, mask_token, taps)), tuple(taps)
         )
         self._initialise(target.runner.model.model)
-        self.domino = None
+        self.domino, self.domino_sizes = None, tuple(domino)
         if domino:
-            size = target.runner.hidden_size
-            self.domino = Domino(size, DOMINO_STATE, DOMINO_RANK, len(draft_ids))
+            state, rank = domino
+            self.domino = Domino(target.runner.hidden_size, state, rank, len(draft_ids))
         # Hidden states differ by orders of magnitude between layers and dimensions; training sees them alike.
         shape = (len(taps), target.runner.hidden_size)
         self.scale = (torch.ones(shape) if scale is None else scale).to(target.runner.device)
@@ -118,12 +119,19 @@ class BlockObjective:
 
     def _initialise(self, verifier: Any) -> None:
         """Layers start as the verifier's blocks `origins`, the context as its last tapped features beside
-        random views of the others.
+        random views of the others, scaled as the last of `origins` has it.
         """
         with torch.no_grad():
             for layer, origin in zip(self.network.layers, self.origins, strict=True):
                 theirs: Any = verifier.layers[origin]
                 layer.load_state_dict(theirs.state_dict(), strict=False)
+                if not hasattr(theirs.self_attn, "q_norm"):
+                    # DFlash norms heads that this verifier does not: attention would start out far too even.
+                    for name in ("q", "k"):
+                        projection = getattr(theirs.self_attn, f"{name}_proj")
+                        norm = getattr(layer.self_attn, f"{name}_norm")
+                        norm.weight.fill_(usual_size(projection, theirs.input_layernorm))
+                self.network.hidden_norm.load_state_dict(theirs.input_layernorm.state_dict())
             self.network.norm.load_state_dict(verifier.norm.state_dict())
             size = self.target.runner.hidden_size
             self.network.fc.weight.normal_(0, size**-0.5)
@@ -216,12 +224,21 @@ class BlockObjective:
         if self.shift:
             made["dflash_config"] |= {"shift_label": True}
         if self.domino is not None:
+            state, rank = self.domino_sizes
             made["dflash_config"] |= {
                 "projector_type": "domino",
-                "domino_state": DOMINO_STATE,
-                "domino_rank": DOMINO_RANK,
+                "domino_state": state,
+                "domino_rank": rank,
             }
         return made | {"draft_vocab_size": len(self.draft_ids), "initialised_from_layers": self.origins}
 
     def extra_tensors(self) -> dict[str, Tensor]:
         return {"d2t": to_offsets(self.draft_ids)}
+
+
+def usual_size(projection: Any, norm: Any) -> float:
+    """Root mean square of a projection's outputs behind a norm, were what it normed as large in every
+    direction.
+    """
+    weight: Tensor = projection.weight * norm.weight
+    return float(weight.square().sum(1).mean().sqrt())

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from ..errors import SettingsError
 
 Kind = Literal["ar", "eagle", "block"]
+DOMINO = (512, 128)  # state and rank of a causal correction unless told
 BLOCKS = {"ar": 2, "eagle": 1, "block": 3}  # layers of a drafter unless told
 # Beyond what any machine serves; memory for them is taken at once.
 MOST = {"lanes": 4096, "batch": 4096, "slots": 256, "layers": 4096, "taps": 4096}
@@ -24,7 +25,7 @@ class Request:
     draft_vocab: int = 16384
     slots: int = 8  # block: the anchor and what is drafted in parallel
     taps: int = 4  # eagle, block: verifier layers whose outputs are fused
-    domino: bool = False  # block: train the causal correction as well
+    domino: tuple[int, ...] = ()  # block: state and rank of the causal correction; empty: none
     temperatures: tuple[float, ...] = (0.2, 0.7)
     max_new_tokens: int = 256
     longest_prompt: int = 160

@@ -39,7 +39,7 @@ class Start:
     origins: tuple[int, ...]
     taps: tuple[int, ...]  # none for kind ar
     slots: int  # of a block drafter, as the next two
-    domino: bool
+    domino: tuple[int, ...]
     mask_token: int | None
     tensors: Mapping[str, Tensor]
     digest: str
@@ -125,7 +125,7 @@ def read_start(given: str) -> Start:
             tuple(map(whole, config["initialised_from_layers"])),
             tuple(map(whole, taps)),
             whole(config.get("block_size", 0)),
-            block.get("projector_type") == "domino",
+            domino_of(block, tensors),
             whole(block["mask_token_id"]) if "mask_token_id" in block else None,
             tensors,
             hashlib.sha256(content).hexdigest(),
@@ -135,6 +135,15 @@ def read_start(given: str) -> Start:
             f"--start {given} is no drafter that distill made ({reason(error)}); name the folder of one, or "
             f"{' or '.join(shipped_drafters())}"
         ) from error
+
+
+def domino_of(block: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """State and rank of a block drafter's causal correction, none where it has none. Raises KeyError,
+    IndexError.
+    """
+    if block.get("projector_type") != "domino":
+        return ()
+    return tensors["domino.gru.weight_hh_l0"].shape[1], tensors["domino.up.weight"].shape[1]
 
 
 def refuse_damage(tensors: Mapping[str, Tensor]) -> None:

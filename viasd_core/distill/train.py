@@ -20,6 +20,7 @@ from ..errors import DataError
 from .batches import Batch, count_batches, held_out_batches, training_batches
 from .objective import HeldOut, Objective
 
+MEASUREMENTS = 40
 STATE = "training.pt"  # beside the drafter
 # What reading a file that is no state, or half of one, ends in.
 DAMAGE = (RuntimeError, UnpicklingError, EOFError, LookupError, AttributeError, TypeError, ValueError)
@@ -35,7 +36,7 @@ class Training:
     warmup: float = 0.03  # share of all steps
     weight_decay: float = 0.0
     clip: float = 1.0
-    measure_every: int = 100
+    measure_every: int = 100  # steps, at least; a long training is measured MEASUREMENTS times
     measure_on: int = 96  # held-out answers
     save_every: int = 50
     patience: int = 8
@@ -85,6 +86,8 @@ class Trainer:
         )
         self.per_epoch = count_batches(paths, training.batch)
         self.steps = max(1, round(self.per_epoch * training.epochs) // self.accelerator.num_processes)
+        # Noise between close measurements must not use up the patience of a long training.
+        self.measure_every = max(training.measure_every, self.steps // MEASUREMENTS)
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self.held_out = sum(1 for _ in held_out_batches(paths, 1, training.measure_on))  # answers
@@ -104,7 +107,7 @@ class Trainer:
             self._step(step, batch)
             self.progress.step = step + 1
             last = step + 1 == self.steps
-            if (step + 1) % self.training.measure_every == 0 or last:
+            if (step + 1) % self.measure_every == 0 or last:
                 self._measure()
             if (step + 1) % self.training.save_every == 0 or last:
                 self._save()
