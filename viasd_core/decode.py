@@ -268,7 +268,9 @@ def check_drafts(settings: Settings, drafter: Drafter | None) -> None:
             "distill --kind block"
         )
     if settings.method == "cure" and settings.suffix == "S4" and not drafter.rerolls:
-        raise PairError(f"--suffix S4 redoes Domino's correction, and {drafter.name} has none; use S1 or S2")
+        raise PairError(
+            f"--suffix S4 redoes Domino's correction or DFlash2's choice, and {drafter.name} has none; use S1 or S2"
+        )
 
 
 def checked_prompt(parts: Parts, prompt_ids: Sequence[int]) -> list[int]:

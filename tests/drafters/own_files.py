@@ -130,6 +130,28 @@ def with_domino(
     return config | {"dflash_config": special}, tensors | correction
 
 
+def with_second(
+    parts: tuple[dict[str, Any], Tensors], *, size: int = 3, group: int = 8, rank: int = 4, top_k: int = 3
+) -> tuple[dict[str, Any], Tensors]:
+    """The same drafter as a DFlash2: convolutions around attention and MLP, and a candidate selector."""
+    config, tensors = parts
+    width, vocab = config["hidden_size"], config["vocab_size"]
+    special = config["dflash_config"] | {
+        "conv_kernel_size": size, "conv_group_size": group, "selector_rank": rank, "selector_top_k": top_k
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "candidate_selector.predecessor_codebook": (vocab, rank),
+        "candidate_selector.successor_codebook": (vocab, rank),
+        "candidate_selector.hidden_projection.weight": (rank, width),
+    }
+    for layer in range(config["num_hidden_layers"]):
+        for name in ("attention_conv", "mlp_conv"):
+            shapes[f"layers.{layer}.{name}.base_kernel"] = (2, size, width)
+            shapes[f"layers.{layer}.{name}.kernel_projection.weight"] = (2 * size * (width // group), width)
+    named = {"architectures": ["DFlash2DraftModel"], "dflash_config": special}
+    return config | named, tensors | random_tensors(shapes, 11, scale=0.7)
+
+
 def with_ids(
     parts: tuple[dict[str, Any], Tensors], ids: Sequence[int]
 ) -> tuple[dict[str, Any], Tensors]:  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from drafters.checkpoint_files import saved, target_of
-from drafters.own_files import block_parts, with_domino, with_ids
+from drafters.own_files import block_parts, with_domino, with_ids, with_second
 from laws.chi_square import p_value
 from scripted import run
 from toys import toy_pair
@@ -52,6 +52,8 @@ def block_drafter(
         parts, width = with_ids(parts, range(1, vocab)), vocab - 1
     if "domino" in kind:
         parts = with_domino(parts, width)
+    if kind == "second":
+        parts = with_second(parts)
     return pair, load(saved(tmp_path, *parts), target)
 
 

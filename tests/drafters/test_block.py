@@ -34,7 +34,7 @@ from viasd_core.trace_check import check
 from viasd_core.verifier import Verifier
 
 MASKED = "11011101"
-KINDS = ("plain", "domino", "reduced", "reduced domino")
+KINDS = ("plain", "domino", "reduced", "reduced domino", "second")
 
 
 def test_greedy_text_is_plain_decodings_for_every_family(family: str, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_text_that_fills_the_context_ends_with_it(tmp_path: Path) -> None:
     assert trace.finish == "context"
 
 
-@pytest.mark.parametrize("kind", ["plain", "reduced domino"])
+@pytest.mark.parametrize("kind", ["plain", "reduced domino", "second"])
 def test_sampled_text_follows_the_verifiers_law(kind: str, tmp_path: Path) -> None:
     """By `sd`, whose blocks are drawn; those of first choices (X4) are sampled in cure/test_cure_cycle.py."""
     pair, trained = block_drafter(tmp_path, kind, vocab=4, verifier_layers=2, taps=(0, 1))
@@ -79,7 +79,7 @@ def test_sampled_text_follows_the_verifiers_law(kind: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_is_drawn_from_the_row_it_reports(kind: str, tmp_path: Path) -> None:
     pair, trained = block_drafter(tmp_path, kind, vocab=12)
-    known = 11 if "reduced" in kind else 12
+    known = 3 if kind == "second" else 11 if "reduced" in kind else 12
     for length in range(3, 9):
         draft = first_draft(pair, trained, [*range(length)], 4, Sampling(1.0))
         assert draft.logits is not None
@@ -89,7 +89,7 @@ def test_every_token_is_drawn_from_the_row_it_reports(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", CYCLES)
-@pytest.mark.parametrize("kind", ["plain", "domino"])
+@pytest.mark.parametrize("kind", ["plain", "domino", "second"])
 def test_after_every_cycle_the_next_draft_is_that_of_a_fresh_replay(
     kind: str, name: str, tmp_path: Path
 ) -> None:

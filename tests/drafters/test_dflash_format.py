@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from drafters.checkpoint_files import HEAD_DIM, HEADS, KV_HEADS, saved, target_of
-from drafters.own_files import EPS, MASK, SLOTS, THETA, block_parts, with_domino, with_ids
+from drafters.own_files import EPS, MASK, SLOTS, THETA, block_parts, with_domino, with_ids, with_second
 from drafters.plain_forward import embedding_of, feature_rows, read_all, turn
 from drafters.runs import GREEDY, first_draft, noise
 from toys import toy_pair
@@ -19,6 +19,7 @@ from viasd_core.drafters.dflash import default_taps
 from viasd_core.errors import PairError, SourceError, ViasdError
 from viasd_core.pair import ModelPair
 from viasd_core.parts import parts_of
+from viasd_core.probs import Sampling
 from viasd_core.verifier import Verifier
 
 TEXT = [5, 9, 7, 30, 41, 2, 2, 17, 80]
@@ -43,7 +44,8 @@ def plain_block(weights: dict[str, Tensor], layers: int, embeds: Tensor, feature
             for name, weight in weights.items()
             if name.startswith(f"layers.{layer}.")
         }
-        normed = rms(rows, part["input_layernorm.weight"])
+        asked = rms(rows, part["input_layernorm.weight"])
+        normed = convolved(part, "attention_conv", asked, asked, 0)
         source = torch.cat([context, normed])
         query = (normed @ part["self_attn.q_proj.weight"].T).reshape(len(rows), HEADS, HEAD_DIM)
         key = (source @ part["self_attn.k_proj.weight"].T).reshape(len(source), KV_HEADS, HEAD_DIM)
@@ -56,12 +58,32 @@ def plain_block(weights: dict[str, Tensor], layers: int, embeds: Tensor, feature
             group = head * KV_HEADS // HEADS
             scores = query[:, head] @ key[:, group].T / HEAD_DIM**0.5
             mixed.append(scores.softmax(-1) @ value[:, group])
-        rows = rows + torch.cat(mixed, dim=-1) @ part["self_attn.o_proj.weight"].T
-        normed = rms(rows, part["post_attention_layernorm.weight"])
+        mixed_rows = torch.cat(mixed, dim=-1) @ part["self_attn.o_proj.weight"].T
+        rows = rows + convolved(part, "attention_conv", asked, mixed_rows, 1)
+        asked = rms(rows, part["post_attention_layernorm.weight"])
+        normed = convolved(part, "mlp_conv", asked, asked, 0)
         gate = normed @ part["mlp.gate_proj.weight"].T
         inner = gate * gate.sigmoid() * (normed @ part["mlp.up_proj.weight"].T)
-        rows = rows + inner @ part["mlp.down_proj.weight"].T
+        rows = rows + convolved(part, "mlp_conv", asked, inner @ part["mlp.down_proj.weight"].T, 1)
     return rms(rows, weights["norm.weight"])
+
+
+def convolved(part: dict[str, Tensor], name: str, asked: Tensor, rows: Tensor, side: int) -> Tensor:
+    """DFlash2's dynamic convolution of `rows` [r, H], before (`side` 0) or behind what it stands around; the
+    rows as they are in a DFlash. `asked` [r, H] tell the kernels, one for each group of 8 channels.
+    """
+    if f"{name}.base_kernel" not in part:
+        return rows
+    base = part[f"{name}.base_kernel"][side]
+    size, width = base.shape
+    told = (asked @ part[f"{name}.kernel_projection.weight"].T).view(len(rows), 2, size, width // 8)
+    out = torch.zeros_like(rows)
+    for row in range(len(rows)):
+        for offset in range(min(size, row + 1)):
+            for channel in range(width):
+                weight = base[offset, channel] + told[row, side, offset, channel // 8]
+                out[row, channel] += weight * rows[row - offset, channel]
+    return out
 
 
 def plain_hidden(pair: ModelPair, tensors: dict[str, Tensor], layers: int = 2) -> Tensor:
@@ -127,6 +149,61 @@ def test_dominos_correction_reads_the_tokens_it_has_chosen(tmp_path: Path) -> No
     assert draft.tokens.tolist() != plain_tokens, "the correction changed nothing"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_block_of_dflash2_equals_a_recompute_of_the_published_network(
+    temperature: float, tmp_path: Path
+) -> None:
+    """Convolved layers; then each slot says one of its 3 likeliest ids, by its own logit plus the score
+    <predecessor code * projected hidden state, successor code>; all others have no chance.
+    """
+    pair = toy_pair(drafter="none", layers=8, vocab=280)
+    target = target_of(pair)
+    config, tensors = with_second(block_parts(target.config, TAPS, seed=3))
+    trained = load(saved(tmp_path, config, tensors), target)
+    assert trained.kind == "dflash2"
+    draft = first_draft(pair, trained, TEXT, 4, Sampling(temperature))
+    weights, hidden = read_all(tensors), plain_hidden(pair, tensors)
+    before, after = (weights[f"candidate_selector.{name}_codebook"] for name in ("predecessor", "successor"))
+    token, alone = TEXT[-1], []
+    assert draft.logits is not None and draft.probs is not None
+    for slot, own in enumerate((hidden @ head_of(pair).T)[:, :267]):
+        candidates = own.argsort(descending=True)[:3].tolist()
+        code = before[token] * (weights["candidate_selector.hidden_projection.weight"] @ hidden[slot])
+        scores = torch.stack([own[one] + code @ after[one] for one in candidates])
+        torch.testing.assert_close(draft.logits[slot, candidates], scores, atol=1e-9, rtol=0.0)
+        assert int(draft.logits[slot].isfinite().sum()) == 3
+        if temperature:
+            law = (scores / temperature).softmax(0)
+            torch.testing.assert_close(draft.probs[slot, candidates], law, atol=1e-9, rtol=0.0)
+        else:
+            assert int(draft.tokens[slot]) == candidates[int(scores.argmax())]
+        token = int(draft.tokens[slot])
+        alone.append(candidates[0])
+    assert draft.tokens.tolist() != alone, "the selector changed nothing"
+
+
+SECOND: dict[str, tuple[str, object, str]] = {
+    "no kernel": ("conv_kernel_size", None, "no usable 'conv_kernel_size'; got None"),
+    "a kernel of text": ("conv_kernel_size", "3", "no usable 'conv_kernel_size'; got '3'"),
+    "another kernel": ("conv_kernel_size", 2, "base_kernel' has shape"),
+    "odd groups": ("conv_group_size", 5, "groups of 5 channels, which do not divide its hidden size 32"),
+    "no rank": ("selector_rank", 0, "no usable 'selector_rank'; got 0"),
+    "a far rank": ("selector_rank", 10**9, "no usable 'selector_rank'"),
+    "many candidates": ("selector_top_k", 268, "selects among 268 candidates, and there are 267 ids"),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_damaged_dflash2_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    key, value, said = SECOND[name]
+    target = target_of(toy_pair(drafter="none", layers=8))
+    config, tensors = with_second(block_parts(target.config, TAPS, seed=0))
+    config["dflash_config"] = config["dflash_config"] | {key: value}
+    with pytest.raises(SourceError, match=said) as caught:
+        load(saved(tmp_path, config, tensors), target)
+    assert "\n" not in str(caught.value) and "toy-drafter" in str(caught.value)
+
+
 @torch.inference_mode()
 def test_a_draft_reads_only_the_rows_that_are_new_and_keeps_none_of_its_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +260,7 @@ def test_a_verifier_in_bfloat16_leaves_the_angles_of_positions_exact(tmp_path: P
 
 
 def test_the_format_is_told_by_its_architecture() -> None:
-    assert fits({"architectures": ["DFlashDraftModel"]})
+    assert fits({"architectures": ["DFlashDraftModel"]}) and fits({"architectures": ["DFlash2DraftModel"]})
     assert not fits({"architectures": ["Qwen3ForCausalLM"]}) and not fits({})
 
 

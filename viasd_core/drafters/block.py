@@ -27,6 +27,8 @@ from .base import Draft, Drafter, Redrawn
 from .borrowed import cut_head, from_offsets, spread
 from .checkpoints import Checkpoint, Target, Trained, check_equal
 from .dflash import ARCHITECTURE, DFlash, default_taps, network_config
+from .dflash2 import ARCHITECTURE as ARCHITECTURE2
+from .dflash2 import Selector, conv_of, selector_of
 from .domino import Domino
 
 
@@ -39,6 +41,7 @@ class BlockModel:
     head: Any
     draft_ids: Tensor | None  # [draft vocab], None: the whole vocabulary
     domino: Any | None
+    selector: Any | None  # DFlash2's
     slots: int  # of a block, the anchor included
     shift: bool  # whether a slot's token is read off the row before it (Domino's shift_label)
     mask_token: int
@@ -50,20 +53,17 @@ class BlockModel:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens [g], processed law and raw logits [g, V] of slots with hidden states [g, H]."""
         base = self.head(hidden)
-        count = hidden.shape[0]
-        if self.domino is None:
+        if not self.chained:
             logits = spread(base, self.draft_ids, self.vocab_size)
             probs = logits_to_probs(logits, sampling)
             return draw(probs, noise.exponentials("draft", sampling, *probs.shape)), probs, logits
         token, state = anchor, None
         tokens, laws, rows = [], [], []
-        for slot in range(count):
-            state = self.domino.follow(functional.embedding(token, self.embedding), state)
-            corrected = base[slot : slot + 1]
-            if slot:
-                corrected = corrected + self.domino.correct(hidden[slot : slot + 1], state)
-            rows.append(spread(corrected, self.draft_ids, self.vocab_size))
-            laws.append(logits_to_probs(rows[-1], sampling))
+        for slot in range(hidden.shape[0]):
+            here = slice(slot, slot + 1)
+            row, state = self._behind(token, base[here], hidden[here], state, first=slot == 0)
+            rows.append(row)
+            laws.append(logits_to_probs(row, sampling))
             token = draw(laws[-1], noise.exponentials("draft", sampling, *laws[-1].shape))
             tokens.append(token)
         return torch.cat(tokens), torch.cat(laws), torch.cat(rows)
@@ -82,7 +82,7 @@ class BlockModel:
         """
         base = self.head(hidden)
         told = torch.arange(known.shape[1], device=known.device) < lengths[:, None]
-        if self.domino is None:
+        if not self.chained:
             logits = spread(base, self.draft_ids, self.vocab_size)
             laws = logits_to_probs(logits, sampling)
             drawn = draw(laws, noise.exponentials("suffix", sampling, *laws.shape))
@@ -90,16 +90,31 @@ class BlockModel:
         token, state = anchor.expand(len(known)), None
         tokens, shaped, rows = [], [], []
         for slot in range(known.shape[1]):
-            state = self.domino.follow(functional.embedding(token, self.embedding), state)
-            corrected = base[:, slot]
-            if slot:
-                corrected = corrected + self.domino.correct(hidden[:, slot], state)
-            rows.append(spread(corrected, self.draft_ids, self.vocab_size))
+            row, state = self._behind(token, base[:, slot], hidden[:, slot], state, first=slot == 0)
+            rows.append(row)
             shaped.append(logits_to_probs(rows[-1], sampling))
             drawn = draw(shaped[-1], noise.exponentials("suffix", sampling, *shaped[-1].shape))
             token = torch.where(told[:, slot], known[:, slot], drawn)
             tokens.append(token)
         return torch.stack(tokens, dim=1), torch.stack(shaped, dim=1), torch.stack(rows, dim=1)
+
+    @property
+    def chained(self) -> bool:
+        """Whether a slot's token depends on those chosen before it."""
+        return self.domino is not None or self.selector is not None
+
+    def _behind(
+        self, token: Tensor, base: Tensor, hidden: Tensor, state: Tensor | None, *, first: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Raw logits [n, V] of a slot with hidden states [n, H] behind `token` [n], out of the head's own
+        `base` [n, draft vocab]; Domino's next state.
+        """
+        if self.selector is not None:
+            return self.selector(spread(base, self.draft_ids, self.vocab_size), hidden, token), None
+        assert self.domino is not None
+        state = self.domino.follow(functional.embedding(token, self.embedding), state)
+        corrected = base if first else base + self.domino.correct(hidden, state)
+        return spread(corrected, self.draft_ids, self.vocab_size), state
 
 
 class BlockDrafter:
@@ -118,7 +133,7 @@ class BlockDrafter:
 
     @property
     def rerolls(self) -> bool:
-        return self._model.domino is not None
+        return self._model.chained
 
     @property
     def rows(self) -> int:
@@ -162,7 +177,9 @@ class BlockDrafter:
         return self._redrawn(self._of_slots(hidden, count), known, sampling, noise, forwards=1)
 
     def reroll(self, known: Sequence[Sequence[int]], count: int, sampling: Sampling, noise: Noise) -> Redrawn:
-        """Domino's correction reads the changed tokens; hidden states stay those of the last `draft`."""
+        """Domino's correction or DFlash2's selector reads the changed tokens; hidden states stay those of the
+        last `draft`.
+        """
         assert self._hidden is not None
         hidden = self._hidden[:count].expand(len(known), -1, -1)
         return self._redrawn(hidden, known, sampling, noise, forwards=0)
@@ -200,11 +217,11 @@ class BlockDrafter:
 
 
 def fits(config: Mapping[str, Any]) -> bool:
-    return ARCHITECTURE in (config.get("architectures") or ())
+    return not {ARCHITECTURE, ARCHITECTURE2}.isdisjoint(config.get("architectures") or ())
 
 
 def load(checkpoint: Checkpoint, target: Target) -> Trained:
-    """A DFlash folder. Raises PairError (made for another verifier), SourceError (damaged files)."""
+    """A folder of DFlash or DFlash2. Raises PairError (made for another verifier), SourceError (damaged)."""
     config = checkpoint.config
     special = special_part(checkpoint)
     check_equal(checkpoint, target, "hidden size", config.get("hidden_size"), target.config.hidden_size)
@@ -226,8 +243,13 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
     draft_ids = None
     if "d2t" in checkpoint.files:
         draft_ids = from_offsets(checkpoint.name, checkpoint.read("d2t"), target.runner.vocab_size)
-    network = DFlash(network_config(config), tuple(taps))
+    second = ARCHITECTURE2 in (config.get("architectures") or ())
+    conv = conv_of(checkpoint, special) if second else None
+    network = DFlash(network_config(config), tuple(taps), conv)
     parts = nn.ModuleDict({"network": network})
+    selector = selector_of(checkpoint, special, target) if second else None
+    if selector is not None:
+        parts["selector"] = selector
     domino = None
     if special.get("projector_type") == "domino":
         width = len(draft_ids) if draft_ids is not None else target.config.vocab_size
@@ -239,7 +261,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
             )
         domino = Domino(network.config.hidden_size, state, rank, width)
         parts["domino"] = domino
-    checkpoint.fill(StoredBlock(network, domino), target, ignore=("d2t",))
+    checkpoint.fill(StoredBlock(network, domino, selector), target, ignore=("d2t",))
     network.reset_rotary(target.runner.device)
     head = target.head if draft_ids is None else cut_head(target.head, draft_ids)
     view: Callable[[Any], Any] = thin_view if suits(target.head.weight) else lambda module: module
@@ -249,6 +271,7 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         head=view(head),
         draft_ids=None if draft_ids is None else draft_ids.to(target.runner.device),
         domino=view(domino) if domino is not None else None,
+        selector=view(selector) if selector is not None else None,
         slots=checkpoint.need("block_size"),
         shift=special.get("shift_label") is True,
         mask_token=mask_token,
@@ -268,7 +291,8 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         )
         return BlockDrafter(checkpoint.name, model, verifier, slots)
 
-    return Trained("dflash", tuple(taps), make, parts, known_prefix=special.get("known_prefix") is True)
+    kind = "dflash2" if second else "dflash"
+    return Trained(kind, tuple(taps), make, parts, known_prefix=special.get("known_prefix") is True)
 
 
 def special_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -297,9 +321,11 @@ def special_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
 class StoredBlock(nn.Module):
     """The tensors of the file under their names there."""
 
-    def __init__(self, network: DFlash, domino: Domino | None) -> None:
+    def __init__(self, network: DFlash, domino: Domino | None, selector: Selector | None = None) -> None:
         super().__init__()
         for name, child in network.named_children():
             setattr(self, name, child)
+        if selector is not None:
+            self.candidate_selector = selector
         if domino is not None:
             self.domino = domino

@@ -26,10 +26,12 @@ from transformers.models.qwen3.modeling_qwen3 import (
 )
 
 from ..slots import SharedRows, SlotCache
+from .dflash2 import DynamicConv
 
 ARCHITECTURE = "DFlashDraftModel"
 PUBLISHED_BLOCK = 16
 
+Conv = tuple[int, int]
 Rotary = tuple[Tensor, Tensor]
 Rows = SlotCache | SharedRows
 
@@ -80,28 +82,42 @@ class BlockAttention(nn.Module):
 
 
 class BlockLayer(nn.Module):
-    def __init__(self, config: Qwen3Config, layer: int) -> None:
+    def __init__(self, config: Qwen3Config, layer: int, conv: Conv | None) -> None:
         super().__init__()
         self.self_attn = BlockAttention(config, layer)
         self.mlp = Qwen3MLP(config)
         self.input_layernorm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.convolved = conv is not None
+        if conv:
+            self.attention_conv = DynamicConv(config.hidden_size, *conv)
+            self.mlp_conv = DynamicConv(config.hidden_size, *conv)
 
     def forward(
         self, block: Tensor, context: Tensor, rotary: Rotary, visible: Tensor | None, slots: Rows | None
     ) -> Tensor:
-        block = block + self.self_attn(self.input_layernorm(block), context, rotary, visible, slots)
-        return block + self.mlp(self.post_attention_layernorm(block))
+        def attend(rows: Tensor) -> Tensor:
+            mixed: Tensor = self.self_attn(rows, context, rotary, visible, slots)
+            return mixed
+
+        normed = self.input_layernorm(block)
+        block = block + (self.attention_conv(normed, attend) if self.convolved else attend(normed))
+        normed = self.post_attention_layernorm(block)
+        return block + (self.mlp_conv(normed, self.mlp) if self.convolved else self.mlp(normed))
 
 
 class DFlash(nn.Module):
-    """The block-parallel network. `taps` name the verifier layers its features come from, in order."""
+    """The block-parallel network. `taps` name the verifier layers its features come from, in order; `conv`
+    are size and group of DFlash2's convolutions.
+    """
 
-    def __init__(self, config: Qwen3Config, taps: tuple[int, ...]) -> None:
+    def __init__(self, config: Qwen3Config, taps: tuple[int, ...], conv: Conv | None = None) -> None:
         super().__init__()
         self.config, self.taps = config, taps
         self.head_dim = int(config.head_dim)
-        self.layers = nn.ModuleList(BlockLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            BlockLayer(config, layer, conv) for layer in range(config.num_hidden_layers)
+        )
         self.norm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.fc = nn.Linear(len(taps) * config.hidden_size, config.hidden_size, bias=False)
         self.hidden_norm = Qwen3RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
