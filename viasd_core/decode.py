@@ -269,7 +269,8 @@ def check_drafts(settings: Settings, drafter: Drafter | None) -> None:
         )
     if settings.method == "cure" and settings.suffix == "S4" and not drafter.rerolls:
         raise PairError(
-            f"--suffix S4 redoes Domino's correction or DFlash2's choice, and {drafter.name} has none; use S1 or S2"
+            f"--suffix S4 redoes Domino's correction or DFlash2's choice, and {drafter.name} has none; "
+            "use S1 or S2"
         )
 
 

@@ -15,11 +15,14 @@ from drafters.plain_forward import embedding_of, feature_rows, read_all, turn
 from drafters.runs import GREEDY, first_draft, noise
 from toys import toy_pair
 from viasd_core.drafters.block import BlockDrafter, fits, load
+from viasd_core.drafters.checkpoints import Target, Trained
 from viasd_core.drafters.dflash import default_taps
+from viasd_core.drafters.formats import load_trained, trained_format
 from viasd_core.errors import PairError, SourceError, ViasdError
 from viasd_core.pair import ModelPair
 from viasd_core.parts import parts_of
 from viasd_core.probs import Sampling
+from viasd_core.sources import Weights
 from viasd_core.verifier import Verifier
 
 TEXT = [5, 9, 7, 30, 41, 2, 2, 17, 80]
@@ -91,6 +94,10 @@ def plain_hidden(pair: ModelPair, tensors: dict[str, Tensor], layers: int = 2) -
     block = embedding_of(pair)[[TEXT[-1], *[MASK] * (SLOTS - 1)]]
     features = feature_rows(pair, TEXT[:-1], [tap + 1 for tap in TAPS])
     return plain_block(read_all(tensors), layers, block, features)[1:]
+
+
+def special(**changes: Any) -> dict[str, Any]:
+    return {"dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(TAPS)} | changes}
 
 
 def head_of(pair: ModelPair) -> Tensor:
@@ -204,6 +211,70 @@ def test_a_damaged_dflash2_is_refused_in_a_sentence(name: str, tmp_path: Path) -
     assert "\n" not in str(caught.value) and "toy-drafter" in str(caught.value)
 
 
+UNBUILDABLE: dict[str, dict[str, Any]] = {
+    "text as a size": {"head_dim": "x"},
+    "a negative size": {"head_dim": -1},
+    "no layers": {"num_hidden_layers": -1},
+    "half a row": {"intermediate_size": 1.5},
+    "more than memory": {"intermediate_size": 10**12},
+    "an activation": {"hidden_act": "x"},
+    "no heads": {"num_attention_heads": None},
+    "rope": {"rope_theta": "x"},
+    "a dtype": {"torch_dtype": "x"},
+    "layer types": {"layer_types": 5},
+    "a layer twice": special(target_layer_ids=[1, 1, 5]),
+    "layers that are no numbers": special(target_layer_ids=[True, 3, 5]),
+    "a mask that is no number": special(mask_token_id=True),
+    "an endless block": {"block_size": 10**9},
+    "an endless correction": special(projector_type="domino", domino_state=10**9, domino_rank=5),
+    "no correction": special(projector_type="domino", domino_state=-1, domino_rank=5),
+}
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("name", UNBUILDABLE)
+def test_a_config_that_describes_no_network_is_refused_in_a_sentence(
+    name: str, second: bool, tmp_path: Path
+) -> None:
+    target = target_of(toy_pair(drafter="none", layers=8))
+    parts = block_parts(target.config, TAPS, seed=0)
+    config, tensors = with_second(parts) if second else parts
+    changes = dict(UNBUILDABLE[name])
+    changes |= {key: config[key] | changes[key] for key in changes.keys() & {"dflash_config"}}
+    with pytest.raises(SourceError, match="toy-drafter") as caught:
+        load_from(tmp_path, config | changes, tensors, target)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("named", [[["DFlash2DraftModel"]], [{}], 5, True, [None], "DFlashDraftModel", []])
+def test_architectures_that_are_no_names_describe_no_drafter(named: object) -> None:
+    assert trained_format({"architectures": named}) is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["fc.weight", "candidate_selector.successor_codebook"])
+def test_weights_that_are_no_finite_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
+    target = target_of(toy_pair(drafter="none", layers=8))
+    config, tensors = with_second(block_parts(target.config, TAPS, seed=0))
+    tensors[name] = tensors[name].clone()
+    tensors[name][1, 2] = value
+    with pytest.raises(SourceError, match=f"toy-drafter: tensor '{name}' holds what is no finite number"):
+        load_from(tmp_path, config, tensors, target)
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
+    target = target_of(toy_pair(drafter="none", layers=8))
+    config, tensors = block_parts(target.config, TAPS, seed=0)
+    with pytest.raises(SourceError, match=r"'norm\.weight' holds what is no finite number"):
+        load_from(tmp_path, config, tensors | {"norm.weight": tensors["norm.weight"].long()}, target)
+
+
+def load_from(place: Path, config: dict[str, Any], tensors: dict[str, Tensor], target: Target) -> Trained:
+    """As a run loads it: the file, then the network."""
+    saved(place, config, tensors)
+    return load_trained(Weights(place, {"id": "toy-drafter"}), config, target)
+
+
 @torch.inference_mode()
 def test_a_draft_reads_only_the_rows_that_are_new_and_keeps_none_of_its_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,10 +333,6 @@ def test_a_verifier_in_bfloat16_leaves_the_angles_of_positions_exact(tmp_path: P
 def test_the_format_is_told_by_its_architecture() -> None:
     assert fits({"architectures": ["DFlashDraftModel"]}) and fits({"architectures": ["DFlash2DraftModel"]})
     assert not fits({"architectures": ["Qwen3ForCausalLM"]}) and not fits({})
-
-
-def special(**changes: Any) -> dict[str, Any]:
-    return {"dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(TAPS)} | changes}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ViasdError], str]] = {

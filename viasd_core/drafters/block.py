@@ -31,6 +31,8 @@ from .dflash2 import ARCHITECTURE as ARCHITECTURE2
 from .dflash2 import Selector, conv_of, selector_of
 from .domino import Domino
 
+LONGEST_BLOCK = 256  # slots, as in training; releases have 8 to 16
+
 
 @dataclass(frozen=True)
 class BlockModel:
@@ -231,15 +233,22 @@ def load(checkpoint: Checkpoint, target: Target) -> Trained:
         target.runner.n_layers, checkpoint.need("num_hidden_layers")
     )
     mask_token = special.get("mask_token_id", config.get("mask_token_id"))
-    if not isinstance(mask_token, int) or not 0 <= mask_token < target.embedding.shape[0]:
+    if type(mask_token) is not int or not 0 <= mask_token < target.embedding.shape[0]:
         raise SourceError(
             f"config.json of {checkpoint.name} names no usable mask_token_id; got {mask_token!r}"
         )
     layers = range(target.runner.n_layers)
-    if not isinstance(taps, list | tuple) or not all(isinstance(tap, int) and tap in layers for tap in taps):
+    if not isinstance(taps, list | tuple) or not all(type(tap) is int and tap in layers for tap in taps):
         raise SourceError(f"config.json of {checkpoint.name} taps layers that {target.name} has not: {taps}")
+    if len(set(taps)) < len(taps):
+        raise SourceError(f"config.json of {checkpoint.name} taps a layer twice: {taps}")
     if checkpoint.need("block_size") < 2:
         raise SourceError(f"config.json of {checkpoint.name} has a block_size below 2: it drafts nothing")
+    if checkpoint.need("block_size") > LONGEST_BLOCK:
+        raise SourceError(
+            f"config.json of {checkpoint.name} has a block_size of {checkpoint.need('block_size')}, above "
+            f"{LONGEST_BLOCK}"
+        )
     draft_ids = None
     if "d2t" in checkpoint.files:
         draft_ids = from_offsets(checkpoint.name, checkpoint.read("d2t"), target.runner.vocab_size)

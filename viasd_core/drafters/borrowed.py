@@ -128,7 +128,8 @@ def from_offsets(name: str, d2t: Tensor, vocab_size: int) -> Tensor:
     """
     ids = d2t.flatten().long() + torch.arange(d2t.numel())
     if (
-        d2t.dim() != 1
+        d2t.dtype not in (torch.int64, torch.int32)
+        or d2t.dim() != 1
         or not len(ids)
         or ids.min() < 0
         or ids.max() >= vocab_size

@@ -98,6 +98,10 @@ class Checkpoint:
                     f"{self.name}: tensor {name!r} has shape {list(tensor.shape)}, its config asks for "
                     f"{list(place.shape)}"
                 )
+            if not tensor.is_floating_point() or not bool(torch.isfinite(tensor.float()).all()):
+                raise SourceError(
+                    f"{self.name}: tensor {name!r} holds what is no finite number; fetch it again"
+                )
             with torch.no_grad():
                 place.copy_(tensor)
         module.to(target.runner.device).eval()

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from ..sources import Weights
     from .checkpoints import Target, Trained
 
+# What building a network from a config of wrong types and sizes ends in.
+UNBUILDABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
 FORMATS = ("borrowed", "block", "dart", "eagle", "medusa")  # modules with `fits` and `load`
 
 
 def trained_format(config: Mapping[str, Any]) -> ModuleType | None:
     """The module that reads a drafter with this config.json; None for an ordinary model."""
+    named = config.get("architectures")
+    told = [one for one in named if isinstance(one, str)] if isinstance(named, list | tuple) else []
+    config = {**config, "architectures": told}
     for name in FORMATS:
         module = import_module(f"{__package__}.{name}")
         if module.fits(config):
@@ -30,6 +35,7 @@ def load_trained(weights: Weights, config: Mapping[str, Any], target: Target) ->
 
     Raises PairError (made for another verifier), SourceError (damaged).
     """
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError, safe_open
 
     from .checkpoints import Checkpoint
@@ -45,5 +51,11 @@ def load_trained(weights: Weights, config: Mapping[str, Any], target: Target) ->
                 files.update(dict.fromkeys(file.keys(), path))
         except (SafetensorError, OSError) as error:
             raise SourceError(f"{path.name} of drafter {name} cannot be read: {error}") from error
-    trained: Trained = module.load(Checkpoint(name, weights.folder, config, files), target)
+    try:
+        trained: Trained = module.load(Checkpoint(name, weights.folder, config, files), target)
+    except (StrictDataclassError, *UNBUILDABLE) as error:
+        said = " ".join(str(error).split())[:200]
+        raise SourceError(
+            f"config.json of {name} describes no drafter that can be built ({type(error).__name__}: {said})"
+        ) from error
     return trained

@@ -108,9 +108,9 @@ def _repaired_paths(
     """Whole repaired blocks: the draft up to a repair, the alternative, a suffix.
 
     S1 reuses the draft's own tokens as suffix, S2 draws all suffixes in one batched pass of the drafter, S4
-    redoes Domino's correction or DFlash2's choice behind the changed token. `auto` has been settled for a loaded pair; for parts
-    put together by hand it is S2. Suffixes that are sampled must all be kept: whether a token stands in the
-    tree may not depend on which one was drawn, so the beam then counts whole chains.
+    redoes Domino's correction or DFlash2's choice behind the changed token. `auto` has been settled for a
+    loaded pair; for parts put together by hand it is S2. Suffixes that are sampled must all be kept: whether
+    a token stands in the tree may not depend on which one was drawn, so the beam then counts whole chains.
     """
     paths = [[*main[:place], Step(token, logp)] for place, others in tried.items() for token, logp in others]
     if not sampling.greedy:
