@@ -131,7 +131,8 @@ class BlockObjective:
                         projection = getattr(theirs.self_attn, f"{name}_proj")
                         norm = getattr(layer.self_attn, f"{name}_norm")
                         norm.weight.fill_(usual_size(projection, theirs.input_layernorm))
-                self.network.hidden_norm.load_state_dict(theirs.input_layernorm.state_dict())
+            last = verifier.layers[self.origins[-1]]
+            self.network.hidden_norm.load_state_dict(last.input_layernorm.state_dict())
             self.network.norm.load_state_dict(verifier.norm.state_dict())
             size = self.target.runner.hidden_size
             self.network.fc.weight.normal_(0, size**-0.5)

@@ -56,6 +56,6 @@ def load_trained(weights: Weights, config: Mapping[str, Any], target: Target) ->
     except (StrictDataclassError, *UNBUILDABLE) as error:
         said = " ".join(str(error).split())[:200]
         raise SourceError(
-            f"config.json of {name} describes no drafter that can be built ({type(error).__name__}: {said})"
+            f"drafter {name} cannot be built from its config.json ({type(error).__name__}: {said})"
         ) from error
     return trained
